@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What every command of the program stands on.
+ *
+ * A command is one file cmd_NAME.c, one const struct cli_command and one line
+ * in postroom.c. Its options are a pr_param table into a struct of its own;
+ * that table parses, checks and prints the help. A command writes results to
+ * cli->out, which goes to stdout; errors and progress go to stderr.
+ */
+#ifndef PR_CLI_CLI_H
+#define PR_CLI_CLI_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "store/store.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+struct cli;
+
+struct cli_command {
+	const char *name;
+	const char *synopsis; /* what follows the name, one way of use a line; "" if nothing does */
+	const char *summary;  /* one line for `postroom --help` */
+	const char *about;    /* paragraphs for `postroom help NAME`, lines under 80 columns */
+	const char *examples; /* whole command lines, one a line */
+	const struct pr_param *params; /* ends with name NULL; NULL: no options */
+	size_t options_size;	       /* of the struct that params fill */
+	size_t min_args;
+	size_t max_args; /* CLI_ANY_ARGS: no limit */
+
+	/* options is zeroed, has its defaults and what was given; returns an enum cli_exit. */
+	int (*run)(struct cli *cli, void *options);
+};
+
+#define CLI_ANY_ARGS ((size_t)-1)
+
+struct cli_globals {
+	const char *db;
+	bool json;
+	int64_t log_format; /* enum pr_log_format */
+	int64_t log_level;  /* enum pr_log_level */
+	bool help;
+	bool version;
+};
+
+struct cli {
+	struct cli_globals global;
+	const struct cli_command *command;
+	const char *const *args; /* what is no option, the command's name left out */
+	size_t arg_count;
+	struct pr_log log; /* stderr */
+	struct pr_buf out; /* waits for stdout; see cli_flush() */
+	bool out_failed;
+	bool out_terminal; /* stdout is one: tables */
+	bool out_colour;
+	bool err_terminal; /* stderr is one: progress */
+	bool err_colour;
+	bool progress_shown; /* a bar stands on the terminal's last line */
+};
+
+extern const struct cli_command *const cli_commands[]; /* ends in NULL */
+extern const struct pr_param cli_global_params[];      /* into struct cli_globals */
+
+/* args.c: finds the command and parses everything. argv must outlive cli. *ret_options is the caller's to free. */
+int cli_parse(struct cli *cli, int argc, char **argv, void **ret_options);
+const struct cli_command *cli_find_command(const char *name);
+
+/* help.c */
+void cli_help_overview(struct cli *cli);
+void cli_help_command(struct cli *cli, const struct cli_command *command);
+
+/*
+ * errors.c: one line `postroom: …` on stderr. The first two return CLI_FAILED
+ * and CLI_USAGE, so that `return cli_fail(…)` reads well.
+ */
+int cli_fail(struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int cli_usage(struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* out.c */
+
+/* Sends cli->out to stdout. False once stdout is broken; the one line about it comes at the end. */
+bool cli_flush(struct cli *cli);
+/* The same, but only once enough has gathered; call it after each row. */
+bool cli_flush_some(struct cli *cli);
+
+/* Appends text with control characters made visible, so that no data can play with the terminal. */
+void cli_put_text(struct pr_buf *out, const char *text);
+void cli_put_count(struct pr_buf *out, int64_t number);	 /* 1,234,567 */
+void cli_put_time(struct pr_buf *out, int64_t time_us);	 /* a JSON string, or null for 0 */
+/* Checked JSON in one line: white space between tokens may hold newlines, a line of output may not. */
+void cli_put_json(struct pr_buf *out, const char *text, size_t len);
+/* ,"name":"text", or null; the comma only behind another member. */
+void cli_put_member(struct pr_buf *out, const char *name, const char *text);
+void cli_put_int_member(struct pr_buf *out, const char *name, int64_t value);
+
+enum cli_colour { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_RED, CLI_GREEN, CLI_YELLOW, CLI_CYAN };
+/* Appends text in a colour if stdout shows colours. */
+void cli_put_coloured(struct cli *cli, enum cli_colour colour, const char *text);
+enum cli_colour cli_status_colour(const char *status);
+size_t cli_columns(void); /* the terminal's width */
+
+/*
+ * db.c: opens the database the user named. CLI_OPEN_CREATE makes file and
+ * tables if need be; otherwise both must be there, in this version. On failure
+ * the error has been told and the exit status is returned.
+ */
+enum cli_open { CLI_OPEN_EXISTING, CLI_OPEN_CREATE };
+int cli_open_store(struct cli *cli, enum cli_open mode, struct postroom_store **ret);
+#define CLI_BUSY_WAIT_MS 5000
+
+/* progress.c: a bar on stderr, only when that is a terminal; otherwise all of it does nothing. */
+struct cli_progress {
+	struct cli *cli;
+	const char *label;
+	int64_t total; /* 0: not known */
+	int64_t started_us;
+	int64_t drawn_us;
+};
+void cli_progress_begin(struct cli_progress *progress, struct cli *cli, const char *label,
+			int64_t total);
+/* done of total; count is what the bar tells the user, often the same. Cheap enough for a call a row. */
+void cli_progress_show(struct cli_progress *progress, int64_t done, int64_t count);
+void cli_progress_end(struct cli_progress *progress);
+
+/*
+ * table.c: aligned columns with a head on a terminal, the last one cut to fit;
+ * tabs and no head in a pipe. Cells are copied; NULL is an empty cell.
+ */
+#define CLI_TABLE_MAX 12
+#define CLI_TABLE_ROWS 256
+struct cli_table {
+	struct cli *cli;
+	const char *const *heads; /* ends in NULL */
+	size_t columns;
+	size_t width[CLI_TABLE_MAX];
+	bool headed;
+	bool right[CLI_TABLE_MAX]; /* numbers stand to the right */
+	struct pr_buf text;
+	struct cli_cell {
+		size_t offset, len, width;
+		enum cli_colour colour;
+	} cells[CLI_TABLE_ROWS * CLI_TABLE_MAX];
+	size_t count;
+};
+void cli_table_begin(struct cli_table *table, struct cli *cli, const char *const *heads);
+void cli_table_cell(struct cli_table *table, enum cli_colour colour, const char *text);
+void cli_table_int(struct cli_table *table, int64_t number);
+bool cli_table_end(struct cli_table *table); /* prints what is left, releases; false if stdout is broken */
+
+extern const struct cli_command cmd_bench;
+extern const struct cli_command cmd_enqueue;
+extern const struct cli_command cmd_key;
+extern const struct cli_command cmd_list;
+extern const struct cli_command cmd_migrate;
+extern const struct cli_command cmd_purge;
+extern const struct cli_command cmd_relay;
+extern const struct cli_command cmd_retry;
+extern const struct cli_command cmd_show;
+extern const struct cli_command cmd_sinks;
+extern const struct cli_command cmd_stats;
+
+#endif
