@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# A thin front to Meson and tools/; `make help` lists what there is.
+PREFIX ?= /usr/local
+
+all: build/build.ninja ## build the program and the library into build/ (the default)
+	@ninja -C build
+
+# What is there counts, wherever it came from; only a machine that lacks something gets packages.
+build/build.ninja:
+	@{ command -v meson && command -v ninja && command -v pkg-config && \
+		pkg-config --exists sqlite3 libcrypto; } >/dev/null 2>&1 || tools/install build
+	@meson setup build
+
+demo: all ## see the product do its job, in under a minute
+	@tools/demo
+
+check: ## build every way there is and run all the tests
+	@tools/check
+
+soak: ## the same with the long forms of the tests (much longer)
+	@SOAK=1 tools/check
+
+bench: all ## compare with the bare loop over SQLite that does the same writes
+	@bench/run
+
+install: all ## install into PREFIX (/usr/local), below DESTDIR if set
+	@meson configure build -Dprefix="$(abspath $(PREFIX))"
+	@DESTDIR="$(DESTDIR)" meson install -C build
+
+format: ## bring all C files into shape with clang-format
+	@command -v clang-format >/dev/null || tools/install lint
+	@clang-format -i $$(git ls-files '*.c' '*.h')
+
+lint: all ## read all C files with clang-tidy
+	@command -v clang-tidy >/dev/null || tools/install lint
+	@git ls-files 'src/*.c' | xargs -P "$$(nproc)" -n 4 clang-tidy -p build --quiet
+
+clean: ## remove everything that was built
+	@rm -rf build build-asan build-tsan build-fuzz
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+.PHONY: all demo check soak bench install format lint clean help
