@@ -14,10 +14,10 @@ build/build.ninja:
 demo: all ## see the product do its job, in under a minute
 	@tools/demo
 
-check: ## build every way there is and run all the tests
+check: build/build.ninja ## build every way there is and run all the tests
 	@tools/check
 
-soak: ## the same with the long forms of the tests (much longer)
+soak: build/build.ninja ## the same with the long forms of the tests (much longer)
 	@SOAK=1 tools/check
 
 bench: all ## compare with the bare loop over SQLite that does the same writes
