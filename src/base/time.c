@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/time.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static const struct unit {
+	const char *name;
+	int64_t ms;
+} units[] = {
+	{ "d", 86400000 }, { "h", 3600000 }, { "m", 60000 }, { "s", 1000 }, { "ms", 1 }, { NULL, 0 },
+};
+
+static int64_t read_clock(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+int64_t pr_now_us(void)
+{
+	return read_clock(CLOCK_REALTIME);
+}
+
+int64_t pr_mono_us(void)
+{
+	/* CLOCK_MONOTONIC stands still during suspend, while the database's leases run out. */
+	return read_clock(CLOCK_BOOTTIME);
+}
+
+static int refuse(struct pr_err *err, const char *text, const char *why)
+{
+	return pr_err_set(err, POSTROOM_INVALID,
+			  "\"%.60s\" is no duration: %s; write it like 250ms, 5s, 10m, 2h or 7d",
+			  text, why);
+}
+
+/* A number that does not fit becomes -1 and stays it. */
+static bool read_digit(const char **at, int64_t *number)
+{
+	int digit = **at - '0';
+
+	if (digit < 0 || digit > 9)
+		return false;
+	if (*number < 0 || __builtin_mul_overflow(*number, 10, number) ||
+	    __builtin_add_overflow(*number, digit, number))
+		*number = -1;
+	(*at)++;
+	return true;
+}
+
+int pr_duration_parse(const char *text, int64_t *ret_ms, struct pr_err *err)
+{
+	const struct unit *unit = units;
+	const char *at = text;
+	int64_t whole = 0, fraction = 0, scale = 1, ms;
+
+	if (!read_digit(&at, &whole))
+		return refuse(err, text, *at == '-' ? "it is negative" : "it has no number");
+	while (read_digit(&at, &whole))
+		;
+	if (*at == '.') {
+		at++;
+		while (scale < 1000000000 && read_digit(&at, &fraction))
+			scale *= 10;
+		if (scale == 1)
+			return refuse(err, text, "no digit follows the point");
+		if (*at >= '0' && *at <= '9')
+			return refuse(err, text, "it is finer than a millisecond");
+	}
+	if (*at == '\0' && whole == 0 && fraction == 0) {
+		*ret_ms = 0;
+		return POSTROOM_OK;
+	}
+	while (unit->name && strcmp(unit->name, at) != 0)
+		unit++;
+	if (!unit->name)
+		return refuse(err, text, *at ? "its unit is unknown" : "it has no unit");
+	if (fraction * unit->ms % scale != 0)
+		return refuse(err, text, "it is finer than a millisecond");
+	if (whole < 0 || __builtin_mul_overflow(whole, unit->ms, &ms) ||
+	    __builtin_add_overflow(ms, fraction * unit->ms / scale, &ms))
+		return refuse(err, text, "it is too long");
+	*ret_ms = ms;
+	return POSTROOM_OK;
+}
+
+void pr_duration_format(int64_t ms, char out[PR_DURATION_SIZE])
+{
+	const struct unit *unit = units;
+
+	if (ms == 0) {
+		strcpy(out, "0s");
+		return;
+	}
+	while (ms % unit->ms != 0)
+		unit++;
+	snprintf(out, PR_DURATION_SIZE, "%" PRId64 "%s", ms / unit->ms, unit->name);
+}
+
+void pr_rfc3339(int64_t time_us, char out[PR_RFC3339_SIZE])
+{
+	int64_t micros = time_us % 1000000;
+	time_t seconds = (time_t)(time_us / 1000000);
+	struct tm tm;
+	size_t used;
+
+	if (micros < 0) {
+		micros += 1000000;
+		seconds--;
+	}
+	gmtime_r(&seconds, &tm);
+	used = strftime(out, PR_RFC3339_SIZE, "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(out + used, PR_RFC3339_SIZE - used, ".%06dZ", (int)micros);
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/url.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* The parts of a URL as they stand in its text. */
+struct parts {
+	const char *scheme, *scheme_end;
+	const char *user, *user_end;
+	const char *password, *password_end;
+	const char *host, *host_end;
+	const char *path, *path_end;
+	const char *settings; /* NULL: none */
+};
+
+static bool is_letter(char c)
+{
+	return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+}
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static size_t scheme_length(const char *text)
+{
+	size_t len = 0;
+
+	while (is_letter(text[len]) ||
+	       (len > 0 && (is_digit(text[len]) || (text[len] && strchr("+-.", text[len])))))
+		len++;
+	return text[len] == ':' ? len : 0;
+}
+
+static const char *find_last(const char *start, const char *end, char c)
+{
+	return memrchr(start, c, (size_t)(end - start));
+}
+
+static void split_authority(const char *start, const char *end, struct parts *parts)
+{
+	const char *at = find_last(start, end, '@');
+	const char *colon;
+
+	parts->host = start;
+	parts->host_end = end;
+	if (!at)
+		return;
+	parts->host = at + 1;
+	colon = memchr(start, ':', (size_t)(at - start));
+	parts->user = start;
+	parts->user_end = colon ? colon : at;
+	if (colon) {
+		parts->password = colon + 1;
+		parts->password_end = at;
+	}
+}
+
+static bool split(const char *text, struct parts *parts)
+{
+	size_t scheme_len = scheme_length(text);
+	const char *rest = text + scheme_len + 1;
+	const char *end, *slash;
+
+	*parts = (struct parts){
+		.scheme = text,
+		.scheme_end = text + scheme_len,
+		.user = text,
+		.user_end = text,
+		.password = text,
+		.password_end = text,
+		.host = text,
+		.host_end = text,
+	};
+	if (scheme_len == 0)
+		return false;
+	end = rest + strcspn(rest, "?");
+	if (*end)
+		parts->settings = end + 1;
+	parts->path = rest;
+	parts->path_end = end;
+	if (strncmp(rest, "//", 2) == 0) {
+		rest += 2;
+		slash = memchr(rest, '/', (size_t)(end - rest));
+		split_authority(rest, slash ? slash : end, parts);
+		/* An empty authority leaves the path its slash: file:///tmp/x is /tmp/x. */
+		parts->path = !slash ? end : slash == rest ? slash : slash + 1;
+	}
+	return true;
+}
+
+static int hex_value(char c)
+{
+	if (is_digit(c))
+		return c - '0';
+	if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
+		return (c | 0x20) - 'a' + 10;
+	return -1;
+}
+
+/* Decodes a part to *to and moves that behind its NUL. Returns it, or NULL and *ret_why. */
+static char *decode(const char *start, const char *end, char **to, const char **ret_why)
+{
+	char *decoded = *to;
+
+	while (start < end) {
+		int high, low;
+
+		if (*start != '%') {
+			*(*to)++ = *start++;
+			continue;
+		}
+		high = end - start > 2 ? hex_value(start[1]) : -1;
+		low = high >= 0 ? hex_value(start[2]) : -1;
+		if (low < 0) {
+			*ret_why = "'%' must be followed by two hex digits; write %25 for a percent sign";
+			return NULL;
+		}
+		if (high == 0 && low == 0) {
+			*ret_why = "%00 is not allowed";
+			return NULL;
+		}
+		*(*to)++ = (char)(high * 16 + low);
+		start += 3;
+	}
+	*(*to)++ = '\0';
+	return decoded;
+}
+
+static char *copy(const char *start, const char *end, char **to)
+{
+	char *copied = *to;
+
+	memcpy(copied, start, (size_t)(end - start));
+	*to += end - start;
+	*(*to)++ = '\0';
+	return copied;
+}
+
+static bool decode_settings(const char *at, struct pr_url *url, char **to, const char **ret_why)
+{
+	while (*at) {
+		const char *end = at + strcspn(at, "&");
+		const char *equals = memchr(at, '=', (size_t)(end - at));
+		struct pr_url_setting *setting = &url->settings[url->setting_count];
+
+		if (end == at) {
+			at++;
+			continue;
+		}
+		if (equals == at) {
+			*ret_why = "a setting behind '?' has no name";
+			return false;
+		}
+		setting->name = decode(at, equals ? equals : end, to, ret_why);
+		setting->value = setting->name ? decode(equals ? equals + 1 : end, end, to, ret_why)
+					       : NULL;
+		if (!setting->value)
+			return false;
+		url->setting_count++;
+		at = *end ? end + 1 : end;
+	}
+	return true;
+}
+
+static size_t count_settings(const char *settings)
+{
+	size_t count = settings ? 1 : 0;
+
+	for (; settings && *settings; settings++)
+		count += *settings == '&';
+	return count;
+}
+
+static bool fill(const struct parts *parts, struct pr_url *url, char *to, const char **ret_why)
+{
+	url->scheme = copy(parts->scheme, parts->scheme_end, &to);
+	for (char *c = url->scheme; *c; c++) {
+		if (is_letter(*c))
+			*c |= 0x20;
+	}
+	url->host = copy(parts->host, parts->host_end, &to);
+	url->user = decode(parts->user, parts->user_end, &to, ret_why);
+	url->password = decode(parts->password, parts->password_end, &to, ret_why);
+	url->path = decode(parts->path, parts->path_end, &to, ret_why);
+	if (!url->user || !url->password || !url->path)
+		return false;
+	return !parts->settings || decode_settings(parts->settings, url, &to, ret_why);
+}
+
+static int refuse(const char *text, const char *why, struct pr_err *err)
+{
+	char shown[200];
+
+	pr_url_redact(text, shown, sizeof(shown));
+	return pr_err_set(err, POSTROOM_INVALID, "\"%s\" is no URL: %s", shown, why);
+}
+
+int pr_url_parse(const char *text, struct pr_url *url, struct pr_err *err)
+{
+	struct parts parts;
+	const char *why = NULL;
+	size_t count, nuls;
+
+	*url = (struct pr_url){ 0 };
+	for (const char *c = text; *c; c++) {
+		if ((unsigned char)*c < 0x20 || *c == 0x7f)
+			return refuse(text, "it holds a control character", err);
+	}
+	if (!split(text, &parts))
+		return refuse(text, "it must begin with a scheme and a colon, like \"file:\"", err);
+
+	/* Decoding never grows a part, so the text's own length and a NUL for each part will do. */
+	count = count_settings(parts.settings);
+	nuls = 5 + 2 * count;
+	url->memory = calloc(1, count * sizeof(*url->settings) + strlen(text) + nuls);
+	if (!url->memory)
+		return pr_err_nomem(err);
+	url->settings = (struct pr_url_setting *)(void *)url->memory;
+	if (fill(&parts, url, url->memory + count * sizeof(*url->settings), &why))
+		return POSTROOM_OK;
+	pr_url_release(url);
+	return refuse(text, why, err);
+}
+
+void pr_url_release(struct pr_url *url)
+{
+	free(url->memory);
+	*url = (struct pr_url){ 0 };
+}
+
+struct shown {
+	char *out;
+	size_t size;
+	size_t used;
+};
+
+static void show(struct shown *shown, const char *start, const char *end)
+{
+	size_t len = (size_t)(end - start);
+
+	if (shown->size - 1 - shown->used < len)
+		len = shown->size - 1 - shown->used;
+	memcpy(shown->out + shown->used, start, len);
+	shown->used += len;
+}
+
+static void show_secret(struct shown *shown)
+{
+	static const char stars[] = "***";
+
+	show(shown, stars, stars + 3);
+}
+
+static bool is_secret(const char *name, const char *end)
+{
+	static const char *const words[] = { "passw", "secret", "token" };
+
+	for (; name < end; name++) {
+		for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+			if (strncasecmp(name, words[i], strlen(words[i])) == 0)
+				return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * Where the '@' behind a password is, or NULL. A password with an unescaped
+ * '/' or '?' in it makes a wrong URL, whose message must not show it either: so
+ * the '@' may be anywhere, unless what follows the colon is a port.
+ */
+static const char *password_end(const char *colon, const char *authority_end)
+{
+	const char *at = find_last(colon, authority_end, '@');
+	const char *port = colon + 1;
+
+	if (at)
+		return at;
+	while (port < authority_end && (is_digit(*port) || *port == ',' || *port == ':'))
+		port++;
+	return port == authority_end ? NULL : strrchr(authority_end, '@');
+}
+
+/* Shows everything up to the settings, and returns where it stopped. */
+static const char *show_target(struct shown *shown, const char *text)
+{
+	const char *rest = strstr(text, "://");
+	const char *authority_end, *colon, *at;
+
+	if (!rest)
+		return text;
+	rest += 3;
+	authority_end = rest + strcspn(rest, "/?");
+	colon = memchr(rest, ':', (size_t)(authority_end - rest));
+	at = colon ? password_end(colon, authority_end) : NULL;
+	if (!at)
+		return text;
+	show(shown, text, colon + 1);
+	show_secret(shown);
+	return at;
+}
+
+void pr_url_redact(const char *text, char *out, size_t size)
+{
+	struct shown shown = { .out = out, .size = size };
+	const char *rest, *at;
+
+	if (size == 0)
+		return;
+	rest = show_target(&shown, text);
+	at = rest + strcspn(rest, "?");
+	show(&shown, rest, at);
+	while (*at) {
+		const char *end = at + 1 + strcspn(at + 1, "&");
+		const char *equals = memchr(at, '=', (size_t)(end - at));
+
+		if (equals && is_secret(at, equals)) {
+			show(&shown, at, equals + 1);
+			show_secret(&shown);
+		} else {
+			show(&shown, at, end);
+		}
+		at = end;
+	}
+	out[shown.used] = '\0';
+}
