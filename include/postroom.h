@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Postroom: the transactional outbox.
+ *
+ * An application writes a message into its own database, in its own
+ * transaction; a relay publishes it later. This header is all that most
+ * programs need: enqueue, receipts, deterministic keys, statuses. How to get
+ * a box from a connection stands in <postroom/sqlite.h>.
+ *
+ * Every function returns a status: >= 0 is an outcome, < 0 a failure, and
+ * postroom_errmsg() has the sentence. Nothing here prints, exits, starts a
+ * thread or keeps global state. Strings passed in are borrowed for the call.
+ * A box, like the connection it stands on, is used by one thread at a time.
+ */
+#ifndef POSTROOM_H
+#define POSTROOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define POSTROOM_API __attribute__((visibility("default")))
+
+typedef enum postroom_status {
+	POSTROOM_OK = 0,
+	POSTROOM_DUPLICATE = 1, /* already there; the receipt names the first */
+
+	POSTROOM_INVALID = -1,	  /* refused input: the message names the field; nothing written */
+	POSTROOM_NOMEM = -2,	  /* no memory */
+	POSTROOM_BUSY = -3,	  /* the database is locked by another: try again */
+	POSTROOM_TX_ABORTED = -4, /* the caller's transaction is beyond use: roll back */
+	POSTROOM_DATABASE = -5,	  /* the database failed: disk full, I/O, corruption, privileges */
+	POSTROOM_SCHEMA = -6,	  /* tables missing, or newer than this library */
+	POSTROOM_LEASE_LOST = -7, /* the message is somebody else's by now */
+	POSTROOM_NOT_FOUND = -8,  /* no such message, or not in a state that allows this */
+	POSTROOM_UNAVAILABLE = -9, /* the database can not be opened or reached */
+	POSTROOM_STOPPED = -10,	  /* told to stop while waiting */
+	POSTROOM_SINK = -11	  /* the sink is broken for good, or its settings are wrong */
+} postroom_status;
+
+/* Longest values, in bytes. A longer one is POSTROOM_INVALID. */
+#define POSTROOM_NAMESPACE_MAX 255
+#define POSTROOM_TOPIC_MAX 255
+#define POSTROOM_KEY_MAX 1024
+#define POSTROOM_DEDUPE_KEY_MAX 512
+#define POSTROOM_CORRELATION_ID_MAX 255
+#define POSTROOM_CONTENT_TYPE_MAX 255
+#define POSTROOM_HEADERS_MAX 65536
+#define POSTROOM_PAYLOAD_MAX (64 * 1024 * 1024)	   /* what the tables take */
+#define POSTROOM_PAYLOAD_DEFAULT_MAX (1024 * 1024) /* what a box takes unless told otherwise */
+#define POSTROOM_PRIORITY_MAX 3600
+#define POSTROOM_DELAY_MAX_MS (3650LL * 24 * 3600 * 1000)
+
+#define POSTROOM_ID_SIZE 37 /* a UUID as text, with its NUL */
+
+/*
+ * One message. Only topic and payload (or body) are needed; zero means
+ * default. Make it with POSTROOM_MESSAGE(.topic = …, .payload = …), or set
+ * size to sizeof(postroom_message) and the rest to zero.
+ */
+typedef struct postroom_message {
+	size_t size;
+	const char *topic;
+	const char *payload;	/* JSON text, passed on untouched; NULL with a body */
+	size_t payload_len;	/* 0: payload ends at its NUL */
+	const char *ns;		/* namespace; NULL: "default" */
+	const char *key;	/* messages of one key stay in order */
+	const char *tenant_id;	/* a UUID */
+	const char *dedupe_key; /* unique per namespace and topic; begins with "TENANT/" if there is a tenant */
+	const char *idempotency_key; /* instead of dedupe_key: "TENANT/" is put before it */
+	const char *headers;	/* JSON object of strings; NULL: {} */
+	const char *correlation_id;
+	const char *content_type; /* NULL: application/json, or application/octet-stream with a body */
+	const void *body;	  /* binary content; the payload is then JSON null */
+	size_t body_len;
+	int64_t delay_ms;	/* not before now + delay */
+	int32_t priority;	/* head start in seconds, 0 to 3600 */
+} postroom_message;
+
+#define POSTROOM_MESSAGE(...) \
+	(&(const postroom_message){ .size = sizeof(postroom_message), __VA_ARGS__ })
+
+/* The answer to an enqueue. Nothing in it needs to be freed. */
+typedef struct postroom_receipt {
+	char id[POSTROOM_ID_SIZE]; /* this message's, or the first one's if duplicate */
+	int duplicate;
+	int differs; /* a duplicate whose payload or body is not the first one's: worth a warning */
+	char dedupe_key[POSTROOM_DEDUPE_KEY_MAX + 1]; /* "" if there is none: the id serves downstream */
+} postroom_receipt;
+
+/* The application's side of one database connection; see <postroom/sqlite.h>. */
+typedef struct postroom_box postroom_box;
+
+/*
+ * Writes one message in the caller's open transaction. It begins, commits and
+ * rolls back nothing. POSTROOM_OK, POSTROOM_DUPLICATE, or a failure; after
+ * POSTROOM_INVALID, POSTROOM_BUSY and POSTROOM_SCHEMA the transaction is as
+ * it was. receipt may be NULL.
+ */
+POSTROOM_API int postroom_enqueue(postroom_box *box, const postroom_message *message,
+				  postroom_receipt *receipt);
+
+/*
+ * The same for many. All are checked before the first is written, so that bad
+ * input writes nothing; the error then says which one ("message 17: …").
+ * Needs an open transaction. receipts is NULL or has room for count.
+ * POSTROOM_OK, also when some are duplicates (each receipt says so).
+ */
+POSTROOM_API int postroom_enqueue_many(postroom_box *box, const postroom_message *messages,
+				       size_t count, postroom_receipt *receipts);
+
+/* The largest payload or body this box takes, in bytes. */
+POSTROOM_API int postroom_box_set_max_payload(postroom_box *box, size_t bytes);
+
+/* The sentence for the last failure of this box; valid until its next call. */
+POSTROOM_API const char *postroom_errmsg(const postroom_box *box);
+
+/* The database's own code for it (SQLite's extended result code), or 0. */
+POSTROOM_API int postroom_errcode(const postroom_box *box);
+
+/* Frees the box; the connection stays open and the caller's. */
+POSTROOM_API void postroom_box_free(postroom_box *box);
+
+/*
+ * The deterministic idempotency key of an event: SHA-256 over
+ * tenant:category:entity:kind:version, ASCII lower-cased, its first 16 bytes
+ * as a UUID. version NULL means "0". No part but the entity may hold a ':'.
+ * POSTROOM_OK or POSTROOM_INVALID.
+ */
+POSTROOM_API int postroom_key(const char *tenant, const char *category, const char *entity,
+			      const char *kind, const char *version, char out[POSTROOM_ID_SIZE]);
+
+/* The library's version, "MAJOR.MINOR.PATCH". */
+POSTROOM_API const char *postroom_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is given back all at once. After warm-up a reset-and-fill cycle allocates nothing. */
+#ifndef PR_BASE_ARENA_H
+#define PR_BASE_ARENA_H
+
+#include <stddef.h>
+
+struct pr_arena_chunk;
+
+struct pr_arena {
+	struct pr_arena_chunk *first;
+	struct pr_arena_chunk *current;
+};
+
+/* A zeroed arena is ready for use. All return NULL when there is no memory. */
+void *pr_arena_alloc(struct pr_arena *arena, size_t size);
+void *pr_arena_copy(struct pr_arena *arena, const void *data, size_t size); /* adds a NUL behind it */
+char *pr_arena_strdup(struct pr_arena *arena, const char *text);
+char *pr_arena_printf(struct pr_arena *arena, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Keeps ordinary chunks for the next round; frees those made for one oversize value. */
+void pr_arena_reset(struct pr_arena *arena);
+void pr_arena_release(struct pr_arena *arena);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Log events, one line each, as `EVENT field=value … time=…` or as JSON. The
+ * program logs; the library never does.
+ *
+ * A line is put together from fields and waits in the log's own buffer until
+ * pr_log_flush(): the lines of a batch go out in one write. One pr_log a
+ * thread; the descriptor may be shared, since a flush is a single write.
+ */
+#ifndef PR_BASE_LOG_H
+#define PR_BASE_LOG_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum pr_log_level { PR_LOG_DEBUG, PR_LOG_INFO, PR_LOG_WARN, PR_LOG_ERROR, PR_LOG_OFF };
+enum pr_log_format { PR_LOG_TEXT, PR_LOG_JSON };
+
+extern const char *const pr_log_levels[];  /* "debug", …, NULL */
+extern const char *const pr_log_formats[]; /* "text", "json", NULL */
+
+struct pr_log {
+	int fd;
+	enum pr_log_level level;
+	enum pr_log_format format;
+	struct pr_buf lines;
+	size_t line_start; /* where the line being built begins */
+	enum pr_log_level line_level;
+	bool open; /* a line is being built: fields count */
+};
+
+/* A log that writes to fd; nothing to fail. */
+void pr_log_init(struct pr_log *log, int fd, enum pr_log_level level, enum pr_log_format format);
+void pr_log_release(struct pr_log *log); /* flushes */
+
+/*
+ *	pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_FETCH");
+ *	pr_log_int(log, "count", n);
+ *	pr_log_end(log);
+ *
+ * Below the level all of it is a few comparisons. Text values are quoted in
+ * text format when they hold anything but plain printable ASCII without
+ * spaces, quotes and '='; a NULL value is "" in text and null in JSON.
+ */
+void pr_log_event(struct pr_log *log, enum pr_log_level level, const char *event);
+void pr_log_str(struct pr_log *log, const char *field, const char *value);
+void pr_log_int(struct pr_log *log, const char *field, int64_t value);
+void pr_log_end(struct pr_log *log); /* flushes by itself past 64 KiB, and at warn or above */
+void pr_log_flush(struct pr_log *log);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/batch.h"
+
+#include <stdlib.h>
+
+void pr_batch_reset(struct postroom_batch *batch)
+{
+	pr_arena_reset(&batch->arena);
+	batch->count = 0;
+	batch->buried_count = 0;
+}
+
+void pr_batch_release(struct postroom_batch *batch)
+{
+	pr_arena_release(&batch->arena);
+	free(batch->items);
+	free(batch->buried);
+	*batch = (struct postroom_batch){ 0 };
+}
+
+static postroom_delivery *add(postroom_delivery **items, size_t *count, size_t *capacity)
+{
+	if (*count == *capacity) {
+		size_t more = *capacity ? *capacity * 2 : 64;
+		postroom_delivery *grown = reallocarray(*items, more, sizeof(**items));
+
+		if (!grown)
+			return NULL;
+		*items = grown;
+		*capacity = more;
+	}
+	(*items)[*count] = (postroom_delivery){ .retry_in_ms = -1 };
+	return &(*items)[(*count)++];
+}
+
+postroom_delivery *pr_batch_add(struct postroom_batch *batch)
+{
+	return add(&batch->items, &batch->count, &batch->capacity);
+}
+
+postroom_delivery *pr_batch_add_buried(struct postroom_batch *batch)
+{
+	return add(&batch->buried, &batch->buried_count, &batch->buried_capacity);
+}

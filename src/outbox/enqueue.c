@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The application's side: check, then write, in the caller's transaction.
+ *
+ * 1. Everything that can be foreseen is checked before the first write, so
+ *    that refused input leaves nothing behind and the transaction as it was.
+ * 2. Nothing is filtered and no payload is looked into beyond its being JSON.
+ */
+#include "store/store.h"
+
+#include <string.h>
+
+static size_t max_payload(const postroom_box *box)
+{
+	return box->max_payload ? box->max_payload : POSTROOM_PAYLOAD_DEFAULT_MAX;
+}
+
+static int write_one(postroom_box *box, const postroom_message *message, postroom_receipt *receipt)
+{
+	struct pr_prepared prepared;
+	postroom_receipt unwanted;
+	int status;
+
+	if (!receipt)
+		receipt = &unwanted;
+	pr_message_prepare(message, &prepared);
+	status = box->ops->insert(box, &prepared, receipt, &box->err);
+	if (status < 0)
+		return status;
+	if (prepared.dedupe_key)
+		memcpy(receipt->dedupe_key, prepared.dedupe_key, strlen(prepared.dedupe_key) + 1);
+	else
+		receipt->dedupe_key[0] = '\0';
+	return status;
+}
+
+int postroom_enqueue(postroom_box *box, const postroom_message *message, postroom_receipt *receipt)
+{
+	int status;
+
+	pr_err_clear(&box->err);
+	status = pr_message_check(message, max_payload(box), &box->err);
+	if (status < 0) {
+		pr_err_prefix(&box->err, "enqueue");
+		return status;
+	}
+	return write_one(box, message, receipt);
+}
+
+int postroom_enqueue_many(postroom_box *box, const postroom_message *messages, size_t count,
+			  postroom_receipt *receipts)
+{
+	int status;
+
+	pr_err_clear(&box->err);
+	if (!box->ops->in_transaction(box))
+		return pr_err_set(&box->err, POSTROOM_INVALID,
+				  "enqueue: many messages need an open transaction, or a crash "
+				  "could leave half of them; begin one first");
+	for (size_t i = 0; i < count; i++) {
+		status = pr_message_check(&messages[i], max_payload(box), &box->err);
+		if (status < 0) {
+			pr_err_prefix(&box->err, "enqueue: message %zu", i + 1);
+			return status;
+		}
+	}
+	for (size_t i = 0; i < count; i++) {
+		status = write_one(box, &messages[i], receipts ? &receipts[i] : NULL);
+		if (status < 0) {
+			pr_err_prefix(&box->err, "message %zu", i + 1);
+			return status;
+		}
+	}
+	return POSTROOM_OK;
+}
+
+int postroom_box_set_max_payload(postroom_box *box, size_t bytes)
+{
+	if (bytes == 0 || bytes > POSTROOM_PAYLOAD_MAX)
+		return pr_err_set(&box->err, POSTROOM_INVALID,
+				  "the largest payload must be between 1 and %d bytes",
+				  POSTROOM_PAYLOAD_MAX);
+	box->max_payload = bytes;
+	return POSTROOM_OK;
+}
+
+const char *postroom_errmsg(const postroom_box *box)
+{
+	return box ? box->err.text : "out of memory";
+}
+
+int postroom_errcode(const postroom_box *box)
+{
+	return box ? box->err.native : 0;
+}
+
+void postroom_box_free(postroom_box *box)
+{
+	if (box)
+		box->ops->free(box);
+}
+
+const char *postroom_version(void)
+{
+	return POSTROOM_VERSION;
+}

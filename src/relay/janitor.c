@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What has to happen now and then: burying what died with its worker, purging
+ * what was delivered long ago, one summary line a minute.
+ *
+ * 1. Each step is a short transaction with a pause behind it: the claims come
+ *    first.
+ * 2. A failure is left for the next round; the workers tell about trouble.
+ */
+#include "relay/worker.h"
+
+#define SWEEP_EVERY_MS 5000
+#define PURGE_EVERY_MS 60000
+#define SUMMARY_EVERY_MS 60000
+#define AT_ONCE 500
+#define PAUSE_MS 20
+
+static void sweep(struct pr_worker *worker)
+{
+	struct pr_err err;
+	int status;
+
+	do {
+		pr_batch_reset(&worker->batch);
+		status = pr_worker_connect(worker, &err);
+		if (status >= 0)
+			status = worker->store->ops->sweep(
+				worker->store, &pr_table_outbox,
+				worker->relay->config.policy.max_attempts, AT_ONCE, &worker->batch,
+				&err);
+		if (status >= 0)
+			pr_log_buried(worker);
+	} while (status >= 0 && worker->batch.buried_count == AT_ONCE &&
+		 !pr_stop_wait(&worker->relay->stop, PAUSE_MS));
+}
+
+static void purge(struct pr_worker *worker)
+{
+	postroom_filter old = {
+		.size = sizeof(old),
+		.status = "delivered",
+		.older_than_ms = worker->relay->config.retention_ms,
+	};
+	int64_t purged = 0;
+	struct pr_err err;
+	int status;
+
+	if (old.older_than_ms < 0)
+		return;
+	do {
+		status = pr_worker_connect(worker, &err);
+		if (status >= 0)
+			status = worker->store->ops->purge(worker->store, &old, AT_ONCE, &purged,
+							   &err);
+	} while (status >= 0 && purged == AT_ONCE &&
+		 !pr_stop_wait(&worker->relay->stop, PAUSE_MS));
+}
+
+static void summarize(struct pr_worker *worker, struct pr_relay_totals *before)
+{
+	struct pr_relay_totals now;
+
+	pr_relay_totals(worker->relay, &now);
+	pr_log_event(&worker->log, PR_LOG_INFO, "OUTBOX_WORKER_SUMMARY");
+	pr_log_int(&worker->log, "fetched", now.fetched - before->fetched);
+	pr_log_int(&worker->log, "delivered", now.delivered - before->delivered);
+	pr_log_int(&worker->log, "failed", now.failed - before->failed);
+	pr_log_int(&worker->log, "dead", now.dead - before->dead);
+	pr_log_end(&worker->log);
+	pr_log_flush(&worker->log);
+	*before = now;
+}
+
+void *pr_janitor_run(void *context)
+{
+	struct pr_worker *worker = context;
+	struct pr_relay_totals before = { 0 };
+	int64_t elapsed_ms = 0;
+
+	while (!pr_stop_wait(&worker->relay->stop, SWEEP_EVERY_MS)) {
+		elapsed_ms += SWEEP_EVERY_MS;
+		sweep(worker);
+		if (elapsed_ms % PURGE_EVERY_MS == 0)
+			purge(worker);
+		if (elapsed_ms % SUMMARY_EVERY_MS == 0)
+			summarize(worker, &before);
+		pr_log_flush(&worker->log);
+	}
+	return NULL;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starts the workers and the janitor, waits for the workers, cleans up.
+ *
+ * 1. Wrong settings, an unusable database and a sink that can not be opened are
+ *    found before the first thread starts.
+ * 2. When one worker ends with an error, all end, and the error is the relay's.
+ */
+#include "relay/relay.h"
+
+#include "relay/worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static void format(int64_t ms, char out[PR_DURATION_SIZE])
+{
+	pr_duration_format(ms, out);
+}
+
+int pr_relay_config_check(struct pr_relay_config *config, struct pr_err *err)
+{
+	char poll[PR_DURATION_SIZE], lease[PR_DURATION_SIZE], timeout[PR_DURATION_SIZE];
+
+	if (!config->poll_interval_ms)
+		config->poll_interval_ms = smaller(1000, config->lease_ms / 3);
+	if (!config->publish_timeout_ms)
+		config->publish_timeout_ms = smaller(10000, config->lease_ms / 2);
+	format(config->poll_interval_ms, poll);
+	format(config->publish_timeout_ms, timeout);
+	format(config->lease_ms, lease);
+	if (config->poll_interval_ms > config->lease_ms / 3)
+		return pr_err_set(err, POSTROOM_INVALID,
+				  "poll-interval %s is more than a third of the lease %s; make one "
+				  "shorter or the other longer",
+				  poll, lease);
+	if (config->publish_timeout_ms > config->lease_ms / 2)
+		return pr_err_set(err, POSTROOM_INVALID,
+				  "publish-timeout %s is more than half of the lease %s; make one "
+				  "shorter or the other longer",
+				  timeout, lease);
+	if (config->policy.base_delay_ms > config->policy.max_delay_ms)
+		return pr_err_set(err, POSTROOM_INVALID,
+				  "base-delay is longer than max-delay; make one shorter or the "
+				  "other longer");
+	return POSTROOM_OK;
+}
+
+static int prepare_database(const struct pr_relay *relay, struct pr_err *err)
+{
+	struct pr_store_config config = {
+		.url = relay->config.url,
+		.create = true,
+		.busy_wait_ms = PR_DRAIN_PATIENCE_MS,
+		.stop = &relay->stop,
+	};
+	struct postroom_store *store = NULL;
+	int status = pr_store_open(&config, &store, err);
+
+	if (status < 0)
+		return status;
+	status = store->ops->migrate(store, NULL, NULL, err);
+	pr_store_close(store);
+	return status;
+}
+
+static void prepare_worker(struct pr_relay *relay, struct pr_worker *worker)
+{
+	worker->relay = relay;
+	worker->suspects = true;
+	pr_log_init(&worker->log, STDERR_FILENO, relay->config.log_level,
+		    relay->config.log_format);
+}
+
+int pr_relay_open(const struct pr_relay_config *config, struct pr_relay **ret, struct pr_err *err)
+{
+	struct pr_relay *relay = calloc(1, sizeof(*relay));
+	int status;
+
+	if (!relay)
+		return pr_err_nomem(err);
+	relay->config = *config;
+	relay->stop.fd = -1;
+	pr_breaker_init(&relay->breaker);
+	prepare_worker(relay, &relay->janitor);
+	relay->workers = calloc((size_t)config->workers, sizeof(*relay->workers));
+	status = relay->workers ? pr_stop_init(&relay->stop, err) : pr_err_nomem(err);
+	for (int64_t i = 0; status >= 0 && i < config->workers; i++) {
+		prepare_worker(relay, &relay->workers[i]);
+		status = pr_sink_open(config->to, &relay->workers[i].sink, err);
+	}
+	if (status >= 0)
+		status = prepare_database(relay, err);
+	if (status < 0) {
+		pr_relay_close(relay);
+		return status;
+	}
+	*ret = relay;
+	return POSTROOM_OK;
+}
+
+static int start(struct pr_worker *worker, void *(*body)(void *), struct pr_err *err)
+{
+	int code = pthread_create(&worker->thread, NULL, body, worker);
+
+	if (code)
+		return pr_err_set(err, POSTROOM_NOMEM, "starting a thread: %s", strerror(code));
+	worker->started = true;
+	return POSTROOM_OK;
+}
+
+int pr_relay_run(struct pr_relay *relay, struct pr_err *err)
+{
+	int64_t workers = relay->config.workers;
+	int status = start(&relay->janitor, pr_janitor_run, err);
+
+	for (int64_t i = 0; status >= 0 && i < workers; i++)
+		status = start(&relay->workers[i], pr_worker_run, err);
+	if (status < 0)
+		pr_relay_stop(relay);
+	for (int64_t i = 0; i < workers; i++) {
+		struct pr_worker *worker = &relay->workers[i];
+
+		if (worker->started)
+			pthread_join(worker->thread, NULL);
+		if (worker->status < 0 && status >= 0) {
+			*err = worker->err;
+			status = worker->status;
+		}
+	}
+	pr_relay_stop(relay);
+	if (relay->janitor.started)
+		pthread_join(relay->janitor.thread, NULL);
+	return status;
+}
+
+void pr_relay_stop(struct pr_relay *relay)
+{
+	pr_stop_request(&relay->stop, relay->config.shutdown_grace_ms);
+}
+
+void pr_relay_reopen(struct pr_relay *relay)
+{
+	atomic_fetch_add(&relay->reopen_requests, 1);
+}
+
+void pr_relay_totals(struct pr_relay *relay, struct pr_relay_totals *ret)
+{
+	ret->fetched = atomic_load(&relay->totals.fetched);
+	ret->delivered = atomic_load(&relay->totals.delivered);
+	ret->failed = atomic_load(&relay->totals.failed);
+	ret->dead = atomic_load(&relay->totals.dead);
+	ret->lost = atomic_load(&relay->totals.lost);
+}
+
+static void release_worker(struct pr_worker *worker)
+{
+	pr_store_close(worker->store);
+	pr_sink_close(worker->sink);
+	pr_batch_release(&worker->batch);
+	pr_log_release(&worker->log);
+}
+
+void pr_relay_close(struct pr_relay *relay)
+{
+	if (!relay)
+		return;
+	for (int64_t i = 0; relay->workers && i < relay->config.workers; i++)
+		release_worker(&relay->workers[i]);
+	release_worker(&relay->janitor);
+	free(relay->workers);
+	pr_breaker_release(&relay->breaker);
+	pr_stop_release(&relay->stop);
+	free(relay);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The dispatcher: workers that claim, publish and settle until told to stop. */
+#ifndef PR_RELAY_RELAY_H
+#define PR_RELAY_RELAY_H
+
+#include "base/log.h"
+#include "base/stop.h"
+#include "core/verdict.h"
+#include "store/store.h"
+
+struct pr_relay_config {
+	const char *url;    /* database */
+	const char *to;	    /* sink URL */
+	struct pr_scope scope;
+	int64_t workers;
+	int64_t batch_size;
+	int64_t lease_ms;
+	int64_t poll_interval_ms;   /* 0: the smaller of 1 s and a third of the lease */
+	int64_t publish_timeout_ms; /* 0: the smaller of 10 s and half the lease */
+	int64_t shutdown_grace_ms;
+	struct pr_policy policy;
+	int64_t retention_ms; /* delivered messages are purged after this; < 0: never */
+	bool drain;	      /* stop when nothing is left to do */
+	enum pr_log_level log_level;
+	enum pr_log_format log_format;
+};
+
+/* Fills in the derived defaults and checks what must hold between the values (D1). */
+int pr_relay_config_check(struct pr_relay_config *config, struct pr_err *err);
+
+struct pr_relay;
+
+int pr_relay_open(const struct pr_relay_config *config, struct pr_relay **ret, struct pr_err *err);
+
+/* Runs until stopped or drained. POSTROOM_OK, or why it had to give up. */
+int pr_relay_run(struct pr_relay *relay, struct pr_err *err);
+
+/* Safe from a signal handler and from any thread. */
+void pr_relay_stop(struct pr_relay *relay);
+void pr_relay_reopen(struct pr_relay *relay); /* sinks reopen their files */
+
+struct pr_relay_totals {
+	int64_t fetched, delivered, failed, dead, lost;
+};
+void pr_relay_totals(struct pr_relay *relay, struct pr_relay_totals *ret);
+
+void pr_relay_close(struct pr_relay *relay);
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The last step of a pass: write down what became of each message, then say
+ * it.
+ *
+ * 1. A verdict is logged and counted only after it has been committed.
+ * 2. A lost lease is logged and otherwise left alone.
+ * 3. While the database is away settling is tried again until the lease ends:
+ *    what was published and can not be written down will be delivered again.
+ */
+#include "relay/worker.h"
+
+static void tell_failure(struct pr_worker *worker, const postroom_delivery *item)
+{
+	struct pr_log *log = &worker->log;
+
+	pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_DISPATCH_FAIL");
+	pr_log_str(log, "id", item->id);
+	pr_log_str(log, "key", pr_log_key(item));
+	pr_log_int(log, "retry", item->attempt);
+	pr_log_int(log, "max", worker->relay->config.policy.max_attempts);
+	pr_log_str(log, "error", item->reason);
+	pr_log_end(log);
+	atomic_fetch_add(&worker->relay->totals.failed, 1);
+	if (!item->dead)
+		return;
+	pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_DEAD");
+	pr_log_str(log, "id", item->id);
+	pr_log_str(log, "key", pr_log_key(item));
+	pr_log_int(log, "attempts", item->attempt);
+	pr_log_end(log);
+	atomic_fetch_add(&worker->relay->totals.dead, 1);
+}
+
+static void tell(struct pr_worker *worker, const postroom_delivery *items, size_t count)
+{
+	struct pr_log *log = &worker->log;
+	int64_t delivered = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		const postroom_delivery *item = &items[i];
+
+		if (item->settled == POSTROOM_LEASE_LOST) {
+			pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_SKIP_PROCESSED");
+			pr_log_str(log, "id", item->id);
+			pr_log_end(log);
+			atomic_fetch_add(&worker->relay->totals.lost, 1);
+		} else if (item->verdict == POSTROOM_DELIVERED) {
+			pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_DISPATCH_SUCCESS");
+			pr_log_str(log, "id", item->id);
+			pr_log_str(log, "key", pr_log_key(item));
+			pr_log_end(log);
+			delivered++;
+		} else if (item->verdict == POSTROOM_FAILED || item->verdict == POSTROOM_REJECTED) {
+			tell_failure(worker, item);
+		}
+	}
+	atomic_fetch_add(&worker->relay->totals.delivered, delivered);
+}
+
+int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t count,
+		    struct pr_err *err)
+{
+	const struct pr_policy *policy = &worker->relay->config.policy;
+	int status;
+
+	if (count == 0)
+		return POSTROOM_OK;
+	for (;;) {
+		status = pr_worker_connect(worker, err);
+		if (status >= 0)
+			status = worker->store->ops->settle(worker->store, &pr_table_outbox, items,
+							    count, policy, err);
+		if (status >= 0 || status == POSTROOM_LEASE_LOST)
+			break;
+		if (pr_lease_left_ms(worker->lease) <= 0 || pr_stop_overdue(&worker->relay->stop))
+			return status;
+		status = pr_worker_trouble(worker, err);
+		if (status < 0)
+			return status;
+	}
+	tell(worker, items, count);
+	return POSTROOM_OK;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker: pass after pass until told to stop.
+ *
+ * 1. It holds nothing that a restart needs; it may die at any line.
+ * 2. The database going away is a pause, never an end, but for --drain, which
+ *    gives up when nothing works for PR_DRAIN_PATIENCE_MS.
+ * 3. Every wait includes the stop.
+ */
+#include "relay/worker.h"
+
+/* An idle --drain looks often: somebody waits for it. */
+#define DRAIN_POLL_MS 20
+
+int pr_worker_connect(struct pr_worker *worker, struct pr_err *err)
+{
+	struct pr_relay *relay = worker->relay;
+	struct pr_store_config config = {
+		.url = relay->config.url,
+		.busy_wait_ms = relay->config.drain ? PR_DRAIN_PATIENCE_MS : -1,
+		.stop = &relay->stop,
+	};
+
+	if (worker->store)
+		return POSTROOM_OK;
+	return pr_store_open(&config, &worker->store, err);
+}
+
+int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err)
+{
+	struct pr_relay *relay = worker->relay;
+
+	if (err->status == POSTROOM_STOPPED)
+		return POSTROOM_OK;
+	if (!worker->trouble_since_us)
+		worker->trouble_since_us = pr_mono_us();
+	pr_log_event(&worker->log, PR_LOG_WARN, "OUTBOX_STORE_TROUBLE");
+	pr_log_str(&worker->log, "error", err->text);
+	pr_log_end(&worker->log);
+	pr_store_close(worker->store);
+	worker->store = NULL;
+	if (relay->config.drain &&
+	    pr_mono_us() - worker->trouble_since_us >= PR_DRAIN_PATIENCE_MS * 1000LL)
+		return err->status;
+	/* While stopping, what is published still wants to be settled: shorter pauses, but pauses. */
+	if (pr_stop_wait(&relay->stop, pr_random_between(&worker->random, 200, 1000)))
+		pr_stop_wait(NULL, 50);
+	return POSTROOM_OK;
+}
+
+/* One pass: the whole product in a few lines. *ret_fetched is what it claimed. */
+static int pass(struct pr_worker *worker, int32_t limit, size_t *ret_fetched, struct pr_err *err)
+{
+	int status = pr_worker_connect(worker, err);
+
+	*ret_fetched = 0;
+	if (status >= 0)
+		status = pr_claim_batch(worker, limit, err);
+	if (status < 0)
+		return status;
+	worker->trouble_since_us = 0;
+	*ret_fetched = worker->batch.count;
+	status = pr_publish_batch(worker, err);
+	pr_log_flush(&worker->log);
+	return status;
+}
+
+/* Nothing is due: sleeps until something may be. *ret_done when a drain has come to its end. */
+static int rest(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
+{
+	struct pr_relay *relay = worker->relay;
+	const struct pr_relay_config *config = &relay->config;
+	int64_t poll_ms = config->drain ? DRAIN_POLL_MS : config->poll_interval_ms;
+	int64_t next_ms = -1;
+	int status = POSTROOM_OK;
+
+	if (config->drain) {
+		bool unfinished;
+
+		status = worker->store->ops->unfinished(worker->store, &pr_table_outbox,
+							&config->scope, &unfinished, err);
+		if (status >= 0 && !unfinished) {
+			*ret_done = true;
+			return POSTROOM_OK;
+		}
+	}
+	if (status >= 0)
+		status = worker->store->ops->next_due(worker->store, &pr_table_outbox,
+						      &config->scope, &next_ms, err);
+	if (status < 0)
+		return status;
+	/* Jitter, or a fleet of relays would poll in step. */
+	poll_ms = pr_random_between(&worker->random, poll_ms - poll_ms / 4, poll_ms);
+	if (next_ms >= 0 && next_ms < poll_ms)
+		poll_ms = next_ms > 0 ? next_ms : 1;
+	pr_log_flush(&worker->log);
+	pr_stop_wait(&relay->stop, poll_ms);
+	return POSTROOM_OK;
+}
+
+/* The sink is away; true when a drain has waited long enough. */
+static bool wait_for_sink(struct pr_worker *worker, int64_t wait_ms, struct pr_err *err)
+{
+	struct pr_relay *relay = worker->relay;
+	char reason[300];
+	int64_t open_ms = pr_breaker_open_ms(&relay->breaker, reason);
+
+	if (relay->config.drain && open_ms >= PR_DRAIN_PATIENCE_MS) {
+		pr_err_set(err, POSTROOM_SINK,
+			   "the sink has been unreachable for %d s (%s); the messages wait, "
+			   "nothing is lost",
+			   PR_DRAIN_PATIENCE_MS / 1000, reason);
+		return true;
+	}
+	pr_stop_wait(&relay->stop, wait_ms);
+	return false;
+}
+
+static void follow_reopen(struct pr_worker *worker)
+{
+	unsigned requests = atomic_load(&worker->relay->reopen_requests);
+
+	if (requests == worker->reopened)
+		return;
+	worker->reopened = requests;
+	if (worker->sink->ops->reopen)
+		worker->sink->ops->reopen(worker->sink);
+}
+
+static int work(struct pr_worker *worker)
+{
+	struct pr_relay *relay = worker->relay;
+	struct pr_err *err = &worker->err;
+	bool done = false;
+
+	while (!done && !pr_stop_requested(&relay->stop)) {
+		int32_t limit = (int32_t)relay->config.batch_size;
+		int64_t wait_ms;
+		size_t fetched;
+		int status;
+
+		follow_reopen(worker);
+		switch (pr_breaker_ask(&relay->breaker, &wait_ms)) {
+		case PR_BREAKER_OPEN:
+			if (wait_for_sink(worker, wait_ms, err))
+				return err->status;
+			continue;
+		case PR_BREAKER_PROBE:
+			limit = 1;
+			break;
+		case PR_BREAKER_CLOSED:
+			break;
+		}
+		status = pass(worker, limit, &fetched, err);
+		if (status >= 0 && fetched == 0)
+			status = rest(worker, &done, err);
+		if (status == POSTROOM_SINK || status == POSTROOM_NOMEM)
+			return status;
+		if (status < 0)
+			status = pr_worker_trouble(worker, err);
+		if (status < 0)
+			return status;
+	}
+	return POSTROOM_OK;
+}
+
+void *pr_worker_run(void *context)
+{
+	struct pr_worker *worker = context;
+
+	worker->status = work(worker);
+	/* A worker that can not go on takes the others along: no half-dead relay. */
+	if (worker->status < 0)
+		pr_stop_request(&worker->relay->stop, worker->relay->config.shutdown_grace_ms);
+	pr_log_flush(&worker->log);
+	return NULL;
+}

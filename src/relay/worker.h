@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the relay share, and nobody else sees. */
+#ifndef PR_RELAY_WORKER_H
+#define PR_RELAY_WORKER_H
+
+#include "relay/breaker.h"
+#include "relay/lease.h"
+#include "relay/relay.h"
+#include "sink/sink.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* A batch's payloads and bodies in memory, per worker. */
+#define PR_BATCH_BYTES ((size_t)8 * 1024 * 1024)
+
+/* With --drain: how long a sink or a database may stay away before we give up. */
+#define PR_DRAIN_PATIENCE_MS 30000
+
+struct pr_worker {
+	struct pr_relay *relay;
+	pthread_t thread;
+	bool started;
+	int status; /* how it ended */
+	struct pr_err err;
+	struct postroom_store *store; /* NULL while the database is away */
+	struct pr_sink *sink;
+	struct postroom_batch batch;
+	struct pr_lease lease;
+	struct pr_log log;
+	struct pr_random random;
+	bool suspects;		 /* whose turn it is: expired leases, or what is due */
+	unsigned reopened;	 /* the last reopen request this worker has followed */
+	int64_t trouble_since_us; /* since when the database fails; 0: it does not */
+};
+
+struct pr_relay {
+	struct pr_relay_config config;
+	struct pr_stop stop;
+	struct pr_breaker breaker;
+	struct pr_worker *workers;
+	struct pr_worker janitor; /* a worker without a sink */
+	_Atomic unsigned reopen_requests;
+	struct {
+		_Atomic int64_t fetched, delivered, failed, dead, lost;
+	} totals;
+};
+
+/* A thread's body; sets worker->status. */
+void *pr_worker_run(void *worker);
+void *pr_janitor_run(void *worker);
+
+/* Opens the store if it is not open. POSTROOM_OK or why not. */
+int pr_worker_connect(struct pr_worker *worker, struct pr_err *err);
+
+/* The database failed: says so, closes it, pauses. Gives up only when draining. */
+int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err);
+
+/* The steps of a pass. limit is 1 for a probe. */
+int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err);
+int pr_publish_batch(struct pr_worker *worker, struct pr_err *err);
+int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t count,
+		    struct pr_err *err);
+
+/* `key=` of a log line: the dedupe key, or the id. */
+static inline const char *pr_log_key(const postroom_delivery *item)
+{
+	return item->dedupe_key ? item->dedupe_key : item->id;
+}
+
+void pr_log_buried(struct pr_worker *worker);
+
+#endif

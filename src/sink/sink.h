@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where messages go. A sink is one file, one const struct, one line in the
+ * array of sink.c. Each worker has its own instance, used by its thread alone.
+ *
+ * DELIVERED means that the far side has acknowledged it, never "handed to a
+ * client library's queue".
+ */
+#ifndef PR_SINK_SINK_H
+#define PR_SINK_SINK_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "base/stop.h"
+#include "base/url.h"
+#include "core/verdict.h"
+
+#include <poll.h>
+
+/* One call to publish: what it may use and when it must be back. */
+struct pr_flight {
+	struct pr_arena *arena;		/* reasons go here */
+	const struct pr_policy *policy; /* how long they may be */
+	int64_t begin_until_us;		/* monotonic: nothing new is begun after this */
+	int64_t timeout_ms;		/* what a single message may take */
+	const struct pr_stop *stop;	/* requested: begin nothing new; overdue: give up at once */
+	struct pr_log *log;
+};
+
+/* False once the stop is requested or begin_until_us has passed. */
+bool pr_flight_may_begin(const struct pr_flight *flight);
+
+/*
+ * poll() that also ends at until_us, when a stop is requested, and when its
+ * grace is over. fds[0] is the flight's own; the caller's stand behind it.
+ */
+void pr_flight_poll(const struct pr_flight *flight, struct pollfd *fds, nfds_t count,
+		    int64_t until_us);
+
+struct pr_sink;
+
+struct pr_sink_ops {
+	const char *const *schemes; /* ends in NULL */
+	const char *summary;	    /* one line for `postroom sinks` */
+	const char *example;	    /* a URL */
+	bool verbatim;		    /* what stands behind the colon is not a URL: no decoding, no settings */
+	bool server;		    /* a server: several failures in a row are an outage */
+	size_t size;		    /* of the instance, which begins with struct pr_sink */
+	const struct pr_param *params; /* settings behind '?', into the instance */
+
+	/*
+	 * url->path etc. are the instance's for its life. Bad settings are
+	 * POSTROOM_SINK. close is not called after a failure.
+	 */
+	int (*open)(struct pr_sink *sink, struct pr_err *err);
+
+	/*
+	 * Gives each item a verdict with pr_verdict_set(); items in front are begun
+	 * first, and those never begun stay POSTROOM_UNTRIED. Returns POSTROOM_OK
+	 * whatever the verdicts; a failure means that this sink is broken for good
+	 * and the relay must stop.
+	 */
+	int (*publish)(struct pr_sink *sink, postroom_delivery *items, size_t count,
+		       const struct pr_flight *flight, struct pr_err *err);
+
+	void (*reopen)(struct pr_sink *sink); /* on SIGHUP; may be NULL */
+	void (*close)(struct pr_sink *sink);  /* may be NULL */
+};
+
+struct pr_sink {
+	const struct pr_sink_ops *ops;
+	struct pr_url url;
+	char *target; /* verbatim sinks: all behind the colon */
+};
+
+extern const struct pr_sink_ops *const pr_sinks[]; /* ends in NULL */
+
+int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err);
+void pr_sink_close(struct pr_sink *sink);
+
+/* One line of stdout: and file:, with its newline: a JSON object. */
+void pr_sink_put_line(struct pr_buf *out, const postroom_delivery *item);
+
+/* The same verdict for all of them. reason may be NULL. */
+void pr_sink_judge(postroom_delivery *items, size_t count, postroom_verdict verdict,
+		   const struct pr_flight *flight, const char *reason);
+
+/* Empties a buffer between batches; what one huge message made of it is given back. */
+void pr_sink_trim(struct pr_buf *buf);
+
+extern const struct pr_sink_ops pr_sink_null;
+extern const struct pr_sink_ops pr_sink_stdout;
+extern const struct pr_sink_ops pr_sink_file;
+extern const struct pr_sink_ops pr_sink_exec;
+
+#endif

@@ -1,0 +1,95 @@
+-- Times are integer microseconds since 1970. Every default and every check is
+-- here so that a plain INSERT from any language is as good as the library's.
+CREATE TABLE postroom_outbox (
+	seq INTEGER PRIMARY KEY AUTOINCREMENT,
+	id TEXT NOT NULL UNIQUE
+		DEFAULT (
+			printf('%08x-%04x-7%s-%s%s-%s',
+				CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) >> 16,
+				CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) & 65535,
+				substr(lower(hex(randomblob(2))), 2),
+				substr('89ab', 1 + (random() & 3), 1),
+				substr(lower(hex(randomblob(2))), 2),
+				lower(hex(randomblob(6)))))
+		CONSTRAINT "id: a UUID" CHECK (length(id) = 36),
+	namespace TEXT NOT NULL DEFAULT 'default'
+		CONSTRAINT "namespace: 1 to 255 bytes without control characters" CHECK (namespace = 'default'
+			OR (length(CAST(namespace AS BLOB)) BETWEEN 1 AND 255
+				AND namespace NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || ']*'
+				AND instr(namespace, char(0)) = 0)),
+	topic TEXT NOT NULL
+		CONSTRAINT "topic: 1 to 255 bytes without control characters" CHECK (length(CAST(topic AS BLOB)) BETWEEN 1 AND 255
+			AND topic NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || ']*'
+			AND instr(topic, char(0)) = 0),
+	tenant_id TEXT
+		CONSTRAINT "tenant_id: a UUID in lower case" CHECK (length(tenant_id) = 36
+			AND replace(tenant_id, '-', '') NOT GLOB '*[^0-9a-f]*'
+			AND tenant_id GLOB '????????-????-????-????-????????????'
+			AND length(replace(tenant_id, '-', '')) = 32),
+	key TEXT
+		CONSTRAINT "key: 1 to 1024 bytes" CHECK (length(CAST(key AS BLOB)) BETWEEN 1 AND 1024 AND instr(key, char(0)) = 0),
+	dedupe_key TEXT
+		CONSTRAINT "dedupe_key: 1 to 512 bytes" CHECK (length(CAST(dedupe_key AS BLOB)) BETWEEN 1 AND 512 AND instr(dedupe_key, char(0)) = 0),
+	correlation_id TEXT
+		CONSTRAINT "correlation_id: 1 to 255 bytes" CHECK (length(CAST(correlation_id AS BLOB)) BETWEEN 1 AND 255 AND instr(correlation_id, char(0)) = 0),
+	payload TEXT NOT NULL
+		CONSTRAINT "payload: valid JSON, 64 MiB at most" CHECK (json_valid(payload) AND instr(payload, char(0)) = 0
+			AND length(CAST(payload AS BLOB)) <= 67108864),
+	body BLOB
+		CONSTRAINT "body: 64 MiB at most" CHECK (length(body) <= 67108864),
+	content_type TEXT NOT NULL DEFAULT 'application/json'
+		CONSTRAINT "content_type: 1 to 255 bytes" CHECK (length(CAST(content_type AS BLOB)) BETWEEN 1 AND 255 AND instr(content_type, char(0)) = 0),
+	headers TEXT NOT NULL DEFAULT '{}'
+		CONSTRAINT "headers: a JSON object, 64 KiB at most" CHECK (json_valid(headers) AND json_type(headers) IS 'object'
+			AND instr(headers, char(0)) = 0 AND instr(replace(headers, '\\', '  '), '\u0000') = 0
+			AND length(CAST(headers AS BLOB)) <= 65536),
+	status TEXT NOT NULL DEFAULT 'pending'
+		CONSTRAINT "status: pending, processing, delivered or dead" CHECK (status IN ('pending', 'processing', 'delivered', 'dead')),
+	attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+	claims INTEGER NOT NULL DEFAULT 0 CHECK (claims >= 0),
+	next_attempt_at INTEGER NOT NULL
+		DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+	locked_by TEXT,
+	locked_until INTEGER,
+	last_attempt_at INTEGER,
+	last_error TEXT,
+	created_at INTEGER NOT NULL
+		DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+	updated_at INTEGER NOT NULL
+		DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+	delivered_at INTEGER,
+
+	-- E4
+	CONSTRAINT "dedupe_key: begins with the tenant_id and a slash" CHECK (tenant_id IS NULL OR dedupe_key IS NULL
+		OR lower(substr(dedupe_key, 1, 37)) = tenant_id || '/'
+		OR lower(substr(dedupe_key, 1, 33)) = replace(tenant_id, '-', '') || '/'),
+	CONSTRAINT "locked_by, locked_until: set while processing, and only then" CHECK ((status = 'processing') = (locked_by IS NOT NULL) AND (locked_by IS NULL) = (locked_until IS NULL)),
+	-- E5: what jsonb refuses although json_valid() takes it: \u0000 and halves of
+	-- surrogate pairs. Escaped backslashes are blanked first, and six blanks put
+	-- in front, so that "the six characters before" always exist.
+	CONSTRAINT "payload: no \u0000 and no half of a surrogate pair" CHECK (instr(payload, '\u') = 0 OR (
+		instr(replace(payload, '\\', '  '), '\u0000') = 0
+		AND replace(payload, '\\', '  ') NOT GLOB '*\u[dD][89abAB]??[^\]*'
+		AND replace(payload, '\\', '  ') NOT GLOB '*\u[dD][89abAB]??\[^u]*'
+		AND replace(payload, '\\', '  ') NOT GLOB '*\u[dD][89abAB]??\u[^dD]*'
+		AND replace(payload, '\\', '  ') NOT GLOB '*\u[dD][89abAB]??\u[dD][^c-fC-F]*'
+		AND '      ' || replace(payload, '\\', '  ') NOT GLOB '*[^\]?????\u[dD][c-fC-F]*'
+		AND '      ' || replace(payload, '\\', '  ') NOT GLOB '*\[^u]????\u[dD][c-fC-F]*'
+		AND '      ' || replace(payload, '\\', '  ') NOT GLOB '*\u[^dD]???\u[dD][c-fC-F]*'
+		AND '      ' || replace(payload, '\\', '  ') NOT GLOB '*\u[dD][^89abAB]??\u[dD][c-fC-F]*'))
+) STRICT;
+
+-- E3
+CREATE UNIQUE INDEX postroom_outbox_dedupe
+	ON postroom_outbox (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL;
+-- The two arms of a claim.
+CREATE INDEX postroom_outbox_due
+	ON postroom_outbox (next_attempt_at, seq) WHERE status = 'pending';
+CREATE INDEX postroom_outbox_leased
+	ON postroom_outbox (locked_until) WHERE status = 'processing';
+-- Purging what has been delivered, by age.
+CREATE INDEX postroom_outbox_delivered
+	ON postroom_outbox (delivered_at) WHERE status = 'delivered';
+-- Listing the dead, newest first.
+CREATE INDEX postroom_outbox_dead
+	ON postroom_outbox (seq) WHERE status = 'dead';

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The SQLite store: one connection, its errors, its transactions.
+ *
+ * 1. A write transaction is IMMEDIATE from its first statement: a read that
+ *    turns into a write fails at once, whatever the busy handler says.
+ * 2. No statement is left open between calls: it would keep the WAL from being
+ *    checkpointed.
+ * 3. synchronous=FULL: what was committed survives a power cut, so that a
+ *    settled message is not delivered again.
+ */
+#include "store/sqlite.h"
+
+#include "base/time.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const schemes[] = { "sqlite", NULL };
+
+static const char *path_of(sqlite3 *db, const struct sqlite_store *store)
+{
+	const char *path = store ? store->path : db ? sqlite3_db_filename(db, "main") : NULL;
+
+	return path && *path ? path : "(memory)";
+}
+
+static int fail_busy(sqlite3 *db, const struct sqlite_store *store, const char *doing,
+		     struct pr_err *err)
+{
+	int64_t waited_us;
+
+	if (sqlite3_extended_errcode(db) == SQLITE_BUSY_SNAPSHOT)
+		return pr_err_set(err, POSTROOM_TX_ABORTED,
+				  "%s: another connection has written to \"%s\" since this "
+				  "transaction began to read; roll back and start with BEGIN "
+				  "IMMEDIATE",
+				  doing, path_of(db, store));
+	if (store && pr_stop_requested(store->stop))
+		return pr_err_set(err, POSTROOM_STOPPED, "%s: told to stop while waiting for \"%s\"",
+				  doing, path_of(db, store));
+	if (!store || !store->busy_since_us)
+		return pr_err_set(err, POSTROOM_BUSY,
+				  "%s: database \"%s\" is locked by another connection; try again",
+				  doing, path_of(db, store));
+	waited_us = pr_mono_us() - store->busy_since_us;
+	return pr_err_set(err, POSTROOM_BUSY,
+			  "%s: database \"%s\" is locked by another connection (waited %.1f s); "
+			  "end its transaction and try again",
+			  doing, path_of(db, store), (double)waited_us / 1e6);
+}
+
+static int fail_otherwise(sqlite3 *db, const struct sqlite_store *store, const char *doing,
+			  struct pr_err *err)
+{
+	const char *path = path_of(db, store), *text = sqlite3_errmsg(db);
+
+	switch (sqlite3_errcode(db) & 0xff) {
+	case SQLITE_NOMEM:
+		return pr_err_nomem(err);
+	case SQLITE_NOTADB:
+		return pr_err_set(err, POSTROOM_UNAVAILABLE,
+				  "%s: \"%s\" is not an SQLite database; give another file", doing,
+				  path);
+	case SQLITE_CANTOPEN:
+		return pr_err_set(err, POSTROOM_UNAVAILABLE,
+				  "%s: can not open \"%s\" (%s); check that the directory exists "
+				  "and may be written to",
+				  doing, path, strerror(sqlite3_system_errno(db)));
+	case SQLITE_READONLY:
+		return pr_err_set(err, POSTROOM_DATABASE,
+				  "%s: \"%s\" is read-only; check the permissions of the file and "
+				  "its directory",
+				  doing, path);
+	case SQLITE_FULL:
+		return pr_err_set(err, POSTROOM_DATABASE,
+				  "%s: the disk of \"%s\" is full; nothing was written, make room "
+				  "and try again",
+				  doing, path);
+	case SQLITE_IOERR:
+		return pr_err_set(err, POSTROOM_DATABASE, "%s: \"%s\": %s (%s)", doing, path, text,
+				  strerror(sqlite3_system_errno(db)));
+	case SQLITE_CORRUPT:
+		return pr_err_set(err, POSTROOM_DATABASE,
+				  "%s: \"%s\" is damaged (%s); restore it from a backup", doing,
+				  path, text);
+	default:
+		if (strstr(text, "no such table: postroom_") || strstr(text, "no such index"))
+			return pr_err_set(err, POSTROOM_SCHEMA,
+					  "%s: \"%s\" has no Postroom tables; run `postroom migrate`",
+					  doing, path);
+		return pr_err_set(err, POSTROOM_DATABASE, "%s: \"%s\": %s", doing, path, text);
+	}
+}
+
+int pr_sqlite_fail(sqlite3 *db, const struct sqlite_store *store, const char *doing,
+		   struct pr_err *err)
+{
+	int native = db ? sqlite3_extended_errcode(db) : SQLITE_NOMEM;
+	int status;
+
+	if (!db)
+		return pr_err_nomem(err);
+	if ((native & 0xff) == SQLITE_BUSY || (native & 0xff) == SQLITE_LOCKED)
+		status = fail_busy(db, store, doing, err);
+	else
+		status = fail_otherwise(db, store, doing, err);
+	if (err)
+		err->native = native;
+	return status;
+}
+
+/*
+ * Waits with growing, jittered pauses. Told to stop, a claim gives up at once;
+ * what is being settled has until the grace is over.
+ */
+static int wait_for_lock(void *context, int tries)
+{
+	struct sqlite_store *store = context;
+	int64_t pause_ms = tries < 5 ? 1 : tries < 12 ? 5 : 25;
+
+	if (tries == 0)
+		store->busy_since_us = pr_mono_us();
+	if (store->busy_wait_ms >= 0 &&
+	    pr_mono_us() - store->busy_since_us >= store->busy_wait_ms * 1000)
+		return 0;
+	if (store->finishing ? pr_stop_overdue(store->stop) : pr_stop_requested(store->stop))
+		return 0;
+	pr_stop_wait(store->finishing ? NULL : store->stop,
+		     pr_random_between(&store->base.random, 1, pause_ms));
+	return 1;
+}
+
+sqlite3_stmt *pr_sqlite_prepare(struct sqlite_store *store, enum sqlite_slot slot,
+				const struct pr_table *table, const char *sql, struct pr_err *err)
+{
+	PR_CLEANUP_BUF struct pr_buf text = { 0 };
+
+	if (store->slots[slot].stmt && store->slots[slot].table == table)
+		return store->slots[slot].stmt;
+	sqlite3_finalize(store->slots[slot].stmt);
+	store->slots[slot].stmt = NULL;
+	if (table)
+		pr_table_sql(table, sql, &text);
+	else
+		pr_buf_puts(&text, sql);
+	if (text.failed) {
+		pr_err_nomem(err);
+		return NULL;
+	}
+	if (sqlite3_prepare_v3(store->db, text.data, -1, SQLITE_PREPARE_PERSISTENT,
+			       &store->slots[slot].stmt, NULL) != SQLITE_OK) {
+		pr_sqlite_fail(store->db, store, "preparing a statement", err);
+		return NULL;
+	}
+	store->slots[slot].table = table;
+	return store->slots[slot].stmt;
+}
+
+int pr_sqlite_run(struct sqlite_store *store, sqlite3_stmt *stmt, const char *doing,
+		  struct pr_err *err)
+{
+	int status = POSTROOM_OK;
+
+	if (sqlite3_step(stmt) != SQLITE_DONE)
+		status = pr_sqlite_fail(store->db, store, doing, err);
+	sqlite3_reset(stmt);
+	return status;
+}
+
+static int run_slot(struct postroom_store *base, enum sqlite_slot slot, const char *sql,
+		    const char *doing, struct pr_err *err)
+{
+	struct sqlite_store *store = sqlite_store(base);
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, slot, NULL, sql, err);
+
+	if (!stmt)
+		return err ? err->status : POSTROOM_DATABASE;
+	return pr_sqlite_run(store, stmt, doing, err);
+}
+
+int pr_sqlite_begin(struct postroom_store *store, struct pr_err *err)
+{
+	sqlite_store(store)->busy_since_us = 0;
+	sqlite_store(store)->finishing = false;
+	return run_slot(store, SLOT_BEGIN, "BEGIN IMMEDIATE", "beginning to write", err);
+}
+
+int pr_sqlite_begin_finishing(struct postroom_store *store, struct pr_err *err)
+{
+	sqlite_store(store)->busy_since_us = 0;
+	sqlite_store(store)->finishing = true;
+	return run_slot(store, SLOT_BEGIN, "BEGIN IMMEDIATE", "beginning to write", err);
+}
+
+int pr_sqlite_commit(struct postroom_store *store, struct pr_err *err)
+{
+	return run_slot(store, SLOT_COMMIT, "COMMIT", "committing", err);
+}
+
+void pr_sqlite_rollback(struct postroom_store *store)
+{
+	/* After a full disk or an I/O error SQLite has often done it already. */
+	if (!sqlite3_get_autocommit(sqlite_store(store)->db))
+		run_slot(store, SLOT_ROLLBACK, "ROLLBACK", "rolling back", NULL);
+}
+
+int pr_sqlite_end(struct postroom_store *store, int status, struct pr_err *err)
+{
+	if (status >= 0) {
+		int committed = pr_sqlite_commit(store, err);
+
+		if (committed >= 0)
+			return status;
+		status = committed;
+	}
+	pr_sqlite_rollback(store);
+	return status;
+}
+
+void pr_sqlite_bind(sqlite3_stmt *stmt, int index, const char *text)
+{
+	if (text)
+		sqlite3_bind_text(stmt, index, text, -1, SQLITE_STATIC);
+	else
+		sqlite3_bind_null(stmt, index);
+}
+
+void pr_sqlite_bind_pattern(sqlite3_stmt *stmt, int index, const char *pattern)
+{
+	char glob[POSTROOM_TOPIC_MAX * 3 + 4];
+	size_t len = 0;
+
+	if (!pattern) {
+		sqlite3_bind_null(stmt, index);
+		return;
+	}
+	/* A pattern longer than the longest topic is cut: with '*'s aside it could not match anyway. */
+	for (; *pattern && len + 3 < sizeof(glob); pattern++) {
+		if (*pattern == '[' || *pattern == '?') {
+			glob[len++] = '[';
+			glob[len++] = *pattern;
+			glob[len++] = ']';
+		} else {
+			glob[len++] = *pattern;
+		}
+	}
+	sqlite3_bind_text(stmt, index, glob, (int)len, SQLITE_TRANSIENT);
+}
+
+void pr_sqlite_add_seq(struct sqlite_store *store, int64_t seq)
+{
+	char digits[24];
+	char *at = digits + sizeof(digits);
+
+	/* By hand: printf would be a tenth of the claim. */
+	do {
+		*--at = (char)('0' + seq % 10);
+		seq /= 10;
+	} while (seq > 0);
+	*--at = store->seqs.len ? ',' : '[';
+	pr_buf_append(&store->seqs, at, (size_t)(digits + sizeof(digits) - at));
+}
+
+int pr_sqlite_bind_seqs(struct sqlite_store *store, sqlite3_stmt *stmt, int index,
+			struct pr_err *err)
+{
+	pr_buf_putc(&store->seqs, ']');
+	if (store->seqs.failed)
+		return pr_err_nomem(err);
+	sqlite3_bind_text64(stmt, index, store->seqs.data, store->seqs.len, SQLITE_STATIC,
+			    SQLITE_UTF8);
+	return POSTROOM_OK;
+}
+
+static const char *path_in(const char *url)
+{
+	return strncmp(url, "sqlite:", 7) == 0 ? url + 7 : url;
+}
+
+static int check_path(const struct sqlite_store *store, bool create, struct pr_err *err)
+{
+	if (!*store->path)
+		return pr_err_set(err, POSTROOM_INVALID,
+				  "the database URL has no path; write sqlite:FILE");
+	if (!create && access(store->path, F_OK) < 0 && errno == ENOENT)
+		return pr_err_set(err, POSTROOM_UNAVAILABLE,
+				  "there is no database \"%s\"; name another with --db, or run "
+				  "`postroom migrate` to make it",
+				  store->path);
+	return POSTROOM_OK;
+}
+
+static void close_store(struct postroom_store *base)
+{
+	struct sqlite_store *store = sqlite_store(base);
+
+	if (store->box)
+		store->box->ops->free(store->box);
+	for (size_t i = 0; i < SLOT_COUNT; i++)
+		sqlite3_finalize(store->slots[i].stmt);
+	sqlite3_close(store->db);
+	pr_buf_release(&store->seqs);
+	free(store->path);
+	free(store);
+}
+
+static int open_file(struct sqlite_store *store, bool create, struct pr_err *err)
+{
+	int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE |
+		    (create ? SQLITE_OPEN_CREATE : 0);
+	int status = check_path(store, create, err);
+
+	if (status < 0)
+		return status;
+	if (sqlite3_open_v2(store->path, &store->db, flags, NULL) != SQLITE_OK)
+		return pr_sqlite_fail(store->db, store, "opening the database", err);
+	sqlite3_busy_handler(store->db, wait_for_lock, store);
+	/*
+	 * The first statement reads the file's header, and so tells whether it is a
+	 * database. The others are worth a tenth of the speed (docs/internals/sqlite.md).
+	 */
+	if (sqlite3_exec(store->db,
+			 "PRAGMA schema_version; PRAGMA synchronous = FULL; "
+			 "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4000; "
+			 "PRAGMA wal_autocheckpoint = 4000",
+			 NULL, NULL, NULL) != SQLITE_OK)
+		return pr_sqlite_fail(store->db, store, "opening the database", err);
+	return POSTROOM_OK;
+}
+
+static int open_store(const struct pr_store_config *config, struct postroom_store **ret,
+		      struct pr_err *err)
+{
+	struct sqlite_store *store = calloc(1, sizeof(*store));
+	int status;
+
+	if (!store)
+		return pr_err_nomem(err);
+	store->busy_wait_ms = config->busy_wait_ms;
+	store->stop = config->stop;
+	store->path = strdup(path_in(config->url));
+	status = store->path ? open_file(store, config->create, err) : pr_err_nomem(err);
+	if (status < 0) {
+		close_store(&store->base);
+		return status;
+	}
+	*ret = &store->base;
+	return POSTROOM_OK;
+}
+
+const struct pr_store_ops pr_store_sqlite = {
+	.schemes = schemes,
+	.open = open_store,
+	.close = close_store,
+	.migrate = pr_sqlite_migrate,
+	.migrations = pr_sqlite_migrations,
+	.check_schema = pr_sqlite_check_schema,
+	.begin = pr_sqlite_begin,
+	.commit = pr_sqlite_commit,
+	.rollback = pr_sqlite_rollback,
+	.box = pr_sqlite_box,
+	.claim = pr_sqlite_claim,
+	.renew = pr_sqlite_renew,
+	.settle = pr_sqlite_settle,
+	.sweep = pr_sqlite_sweep,
+	.next_due = pr_sqlite_next_due,
+	.unfinished = pr_sqlite_unfinished,
+	.list = pr_sqlite_list,
+	.show = pr_sqlite_show,
+	.retry = pr_sqlite_retry,
+	.purge = pr_sqlite_purge,
+	.stats = pr_sqlite_stats,
+};

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Versioned, additive migrations (U1).
+ *
+ * 1. All that is missing is applied in one IMMEDIATE transaction: two programs
+ *    that start at once do it once, and a crash leaves the old schema whole.
+ * 2. What is there already is only read: starting on an up-to-date database
+ *    takes no write lock.
+ */
+#include "base/time.h"
+#include "store/schema.h"
+#include "store/sqlite.h"
+
+#include <string.h>
+
+#define LEDGER                                                                              \
+	"CREATE TABLE IF NOT EXISTS postroom_migrations ("                                   \
+	"version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL, "     \
+	"applied_by TEXT NOT NULL) STRICT"
+
+static int execute(struct sqlite_store *store, const char *sql, const char *doing,
+		   struct pr_err *err)
+{
+	if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) != SQLITE_OK)
+		return pr_sqlite_fail(store->db, store, doing, err);
+	return POSTROOM_OK;
+}
+
+/* The newest version applied, 0 if none. */
+static int read_version(struct sqlite_store *store, int *ret, struct pr_err *err)
+{
+	sqlite3_stmt *stmt = NULL;
+	int status = POSTROOM_OK;
+
+	*ret = 0;
+	if (sqlite3_prepare_v2(store->db,
+			       "SELECT 1 FROM sqlite_schema WHERE type = 'table' "
+			       "AND name = 'postroom_migrations'",
+			       -1, &stmt, NULL) != SQLITE_OK)
+		return pr_sqlite_fail(store->db, store, "reading the schema", err);
+	switch (sqlite3_step(stmt)) {
+	case SQLITE_DONE:
+		sqlite3_finalize(stmt);
+		return POSTROOM_OK;
+	case SQLITE_ROW:
+		break;
+	default:
+		status = pr_sqlite_fail(store->db, store, "reading the schema", err);
+	}
+	sqlite3_finalize(stmt);
+	if (status < 0)
+		return status;
+	if (sqlite3_prepare_v2(store->db, "SELECT max(version) FROM postroom_migrations", -1, &stmt,
+			       NULL) != SQLITE_OK)
+		return pr_sqlite_fail(store->db, store, "reading postroom_migrations", err);
+	if (sqlite3_step(stmt) == SQLITE_ROW)
+		*ret = sqlite3_column_int(stmt, 0);
+	else
+		status = pr_sqlite_fail(store->db, store, "reading postroom_migrations", err);
+	sqlite3_finalize(stmt);
+	return status;
+}
+
+static int newest_known(void)
+{
+	int version = 0;
+
+	for (const struct pr_migration *m = pr_schema_sqlite; m->version; m++)
+		version = m->version;
+	return version;
+}
+
+static int refuse_newer(const struct sqlite_store *store, int version, struct pr_err *err)
+{
+	if (version <= newest_known())
+		return POSTROOM_OK;
+	return pr_err_set(err, POSTROOM_SCHEMA,
+			  "\"%s\" has schema version %d, but this program (%s) knows only %d: "
+			  "use a newer postroom",
+			  store->path, version, POSTROOM_VERSION, newest_known());
+}
+
+int pr_sqlite_check_schema(struct postroom_store *base, struct pr_err *err)
+{
+	struct sqlite_store *store = sqlite_store(base);
+	int version;
+	int status = read_version(store, &version, err);
+
+	if (status >= 0)
+		status = refuse_newer(store, version, err);
+	if (status >= 0 && version < newest_known())
+		status = pr_err_set(err, POSTROOM_SCHEMA, "\"%s\" %s; run `postroom migrate`",
+				    store->path,
+				    version ? "has an older schema" : "has no Postroom tables");
+	return status;
+}
+
+/* WAL lets the application write while the relay reads. It is kept in the file. */
+static int use_wal(struct sqlite_store *store, struct pr_err *err)
+{
+	sqlite3_stmt *stmt = NULL;
+	int status = POSTROOM_OK;
+
+	if (sqlite3_prepare_v2(store->db, "PRAGMA journal_mode = WAL", -1, &stmt, NULL) != SQLITE_OK ||
+	    sqlite3_step(stmt) != SQLITE_ROW)
+		status = pr_sqlite_fail(store->db, store, "switching to WAL mode", err);
+	else if (strcmp((const char *)sqlite3_column_text(stmt, 0), "wal") != 0)
+		status = pr_err_set(err, POSTROOM_DATABASE,
+				    "\"%s\" can not be switched to WAL mode; use a file on a local "
+				    "disk",
+				    store->path);
+	sqlite3_finalize(stmt);
+	return status;
+}
+
+static int record(struct sqlite_store *store, const struct pr_migration *migration, int64_t now_us,
+		  struct pr_err *err)
+{
+	sqlite3_stmt *stmt = NULL;
+	int status;
+
+	if (sqlite3_prepare_v2(store->db, "INSERT INTO postroom_migrations VALUES (?1, ?2, ?3, ?4)",
+			       -1, &stmt, NULL) != SQLITE_OK)
+		return pr_sqlite_fail(store->db, store, "recording a migration", err);
+	sqlite3_bind_int(stmt, 1, migration->version);
+	pr_sqlite_bind(stmt, 2, migration->name);
+	sqlite3_bind_int64(stmt, 3, now_us);
+	pr_sqlite_bind(stmt, 4, POSTROOM_VERSION);
+	status = pr_sqlite_run(store, stmt, "recording a migration", err);
+	sqlite3_finalize(stmt);
+	return status;
+}
+
+static int apply_missing(struct sqlite_store *store, pr_migration_fn fn, void *context,
+			 struct pr_err *err)
+{
+	int version;
+	int status = execute(store, LEDGER, "creating postroom_migrations", err);
+
+	if (status >= 0)
+		status = read_version(store, &version, err);
+	if (status >= 0)
+		status = refuse_newer(store, version, err);
+	for (const struct pr_migration *m = pr_schema_sqlite; status >= 0 && m->version; m++) {
+		int64_t now_us = pr_now_us();
+
+		if (m->version <= version)
+			continue;
+		status = execute(store, m->sql, m->name, err);
+		if (status >= 0)
+			status = record(store, m, now_us, err);
+		if (status >= 0 && fn)
+			fn(context, m, now_us, POSTROOM_VERSION);
+	}
+	return status;
+}
+
+int pr_sqlite_migrate(struct postroom_store *base, pr_migration_fn fn, void *context,
+		      struct pr_err *err)
+{
+	struct sqlite_store *store = sqlite_store(base);
+	int version;
+	int status = read_version(store, &version, err);
+
+	if (status >= 0)
+		status = refuse_newer(store, version, err);
+	if (status < 0 || version == newest_known())
+		return status;
+	status = use_wal(store, err);
+	if (status < 0)
+		return status;
+	status = pr_sqlite_begin(base, err);
+	if (status < 0)
+		return status;
+	return pr_sqlite_end(base, apply_missing(store, fn, context, err), err);
+}
+
+int pr_sqlite_migrations(struct postroom_store *base, pr_migration_fn fn, void *context,
+			 struct pr_err *err)
+{
+	struct sqlite_store *store = sqlite_store(base);
+	sqlite3_stmt *stmt = NULL;
+	int version;
+	int status = read_version(store, &version, err);
+
+	if (status < 0)
+		return status;
+	if (version > 0 &&
+	    sqlite3_prepare_v2(store->db,
+			       "SELECT applied_at, applied_by FROM postroom_migrations "
+			       "WHERE version = ?1",
+			       -1, &stmt, NULL) != SQLITE_OK)
+		return pr_sqlite_fail(store->db, store, "reading postroom_migrations", err);
+	for (const struct pr_migration *m = pr_schema_sqlite; m->version; m++) {
+		if (stmt)
+			sqlite3_bind_int(stmt, 1, m->version);
+		if (stmt && sqlite3_step(stmt) == SQLITE_ROW)
+			fn(context, m, sqlite3_column_int64(stmt, 0),
+			   (const char *)sqlite3_column_text(stmt, 1));
+		else
+			fn(context, m, 0, NULL);
+		sqlite3_reset(stmt);
+	}
+	sqlite3_finalize(stmt);
+	return refuse_newer(store, version, err);
+}

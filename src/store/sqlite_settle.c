@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Settling and renewing (A1–A4, A6, A7).
+ *
+ * 1. Every change is guarded by locked_by and by claims, which only ever
+ *    grows: a late ack of an earlier claim finds nothing to change.
+ * 2. A lost lease is told, never repaired: the row belongs to somebody else.
+ * 3. All verdicts of a call are one transaction. The statements say OR FAIL,
+ *    which spares SQLite a journal for each of them: on any failure the whole
+ *    transaction is rolled back anyway.
+ */
+#include "base/time.h"
+#include "store/sqlite.h"
+
+#define GUARD "AND status = '{active}' AND locked_by = ?3 AND claims = ?4"
+#define ONE "WHERE seq = ?2 " GUARD
+#define MANY "WHERE seq IN (SELECT value FROM json_each(?2)) " GUARD
+
+#define RELEASE                                                                             \
+	"UPDATE OR FAIL {table} SET status = 'pending', attempts = max(attempts - 1, 0), "   \
+	"last_error = coalesce(?5, last_error), locked_by = NULL, locked_until = NULL, "     \
+	"updated_at = ?1 "
+#define DONE                                                                                \
+	"UPDATE OR FAIL {table} SET status = '{done}', last_error = NULL, "                  \
+	"locked_by = NULL, locked_until = NULL, {done_at} = ?1, updated_at = ?1 "
+#define RETRY                                                                               \
+	"UPDATE OR FAIL {table} SET status = 'pending', next_attempt_at = ?6, "              \
+	"last_error = ?5, locked_by = NULL, locked_until = NULL, updated_at = ?1 "
+#define BURY                                                                                \
+	"UPDATE OR FAIL {table} SET status = 'dead', last_error = ?5, locked_by = NULL, "    \
+	"locked_until = NULL, updated_at = ?1 "
+#define RENEW "UPDATE OR FAIL {table} SET locked_until = ?5, updated_at = ?1 "
+
+static const struct {
+	enum sqlite_slot slot;
+	const char *sql;
+} fates[] = {
+	[PR_FATE_RELEASE] = { SLOT_RELEASE, RELEASE ONE },
+	[PR_FATE_DONE] = { SLOT_DONE, DONE ONE },
+	[PR_FATE_RETRY] = { SLOT_RETRY, RETRY ONE },
+	[PR_FATE_BURY] = { SLOT_DEAD, BURY ONE },
+};
+
+/* item->settled while its turn has not come. */
+#define UNSETTLED 1
+
+/* Runs a guarded update; the item learns whether the row was still ours. */
+static int run_guarded(struct sqlite_store *store, sqlite3_stmt *stmt, postroom_delivery *item,
+		       int64_t now_us, const char *doing, struct pr_err *err)
+{
+	int status;
+
+	sqlite3_bind_int64(stmt, 1, now_us);
+	sqlite3_bind_int64(stmt, 2, item->seq);
+	pr_sqlite_bind(stmt, 3, store->base.worker);
+	sqlite3_bind_int64(stmt, 4, item->fence);
+	status = pr_sqlite_run(store, stmt, doing, err);
+	if (status >= 0)
+		item->settled = sqlite3_changes(store->db) ? POSTROOM_OK : POSTROOM_LEASE_LOST;
+	return status;
+}
+
+static int settle_one(struct sqlite_store *store, const struct pr_table *table,
+		      postroom_delivery *item, enum pr_fate fate, int64_t now_us,
+		      struct pr_err *err)
+{
+	sqlite3_stmt *stmt =
+		pr_sqlite_prepare(store, fates[fate].slot, table, fates[fate].sql, err);
+	int status;
+
+	if (!stmt)
+		return err->status;
+	if (fate != PR_FATE_DONE)
+		pr_sqlite_bind(stmt, 5, item->reason);
+	if (fate == PR_FATE_RETRY)
+		sqlite3_bind_int64(stmt, 6, now_us + item->retry_in_ms * 1000);
+	status = run_guarded(store, stmt, item, now_us, "settling messages", err);
+	item->dead = fate == PR_FATE_BURY && item->settled == POSTROOM_OK;
+	return status;
+}
+
+/*
+ * Settles the first item and all that share its verdict and fence in one
+ * statement: nearly always the whole batch. *ret_all tells whether every one of
+ * them was still ours; if not, nothing is known about any.
+ */
+static int settle_alike(struct sqlite_store *store, const struct pr_table *table,
+			postroom_delivery *items, size_t count, enum pr_fate fate, int64_t now_us,
+			bool *ret_all, struct pr_err *err)
+{
+	bool done = fate == PR_FATE_DONE;
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, done ? SLOT_DONE_MANY : SLOT_RELEASE_MANY,
+					       table, done ? DONE MANY : RELEASE MANY, err);
+	postroom_verdict verdict = items->verdict;
+	int64_t fence = items->fence;
+	int alike = 0;
+	int status;
+
+	if (!stmt)
+		return err->status;
+	pr_buf_reset(&store->seqs);
+	for (size_t i = 0; i < count; i++) {
+		postroom_delivery *item = &items[i];
+
+		if (item->verdict != verdict || item->fence != fence || item->reason ||
+		    item->settled != UNSETTLED)
+			continue;
+		pr_sqlite_add_seq(store, item->seq);
+		item->settled = POSTROOM_OK;
+		item->dead = 0;
+		alike++;
+	}
+	sqlite3_bind_int64(stmt, 1, now_us);
+	pr_sqlite_bind(stmt, 3, store->base.worker);
+	sqlite3_bind_int64(stmt, 4, fence);
+	status = pr_sqlite_bind_seqs(store, stmt, 2, err);
+	if (status >= 0)
+		status = pr_sqlite_run(store, stmt, "settling messages", err);
+	*ret_all = sqlite3_changes(store->db) == alike;
+	return status;
+}
+
+/* *ret_all comes back false when items were settled together and some were not ours. */
+static int settle_items(struct sqlite_store *store, const struct pr_table *table,
+			postroom_delivery *items, size_t count, const struct pr_policy *policy,
+			bool together, bool *ret_all, struct pr_err *err)
+{
+	int64_t now_us = pr_now_us();
+	int status = POSTROOM_OK;
+
+	*ret_all = true;
+	for (size_t i = 0; i < count; i++)
+		items[i].settled = UNSETTLED;
+	for (size_t i = 0; status >= 0 && *ret_all && i < count; i++) {
+		enum pr_fate fate;
+
+		if (items[i].settled != UNSETTLED)
+			continue;
+		fate = pr_verdict_decide(&items[i], policy, &store->base.random);
+		if (together && !items[i].reason &&
+		    (fate == PR_FATE_DONE || fate == PR_FATE_RELEASE))
+			status = settle_alike(store, table, &items[i], count - i, fate, now_us,
+					      ret_all, err);
+		else
+			status = settle_one(store, table, &items[i], fate, now_us, err);
+	}
+	return status;
+}
+
+static int report_lost(const postroom_delivery *items, size_t count, struct pr_err *err)
+{
+	size_t lost = 0;
+
+	for (size_t i = 0; i < count; i++)
+		lost += items[i].settled == POSTROOM_LEASE_LOST;
+	if (lost == 0)
+		return POSTROOM_OK;
+	return pr_err_set(err, POSTROOM_LEASE_LOST,
+			  "the lease on %zu of %zu messages was lost; they are somebody else's now",
+			  lost, count);
+}
+
+int pr_sqlite_settle(struct postroom_store *base, const struct pr_table *table,
+		     postroom_delivery *items, size_t count, const struct pr_policy *policy,
+		     struct pr_err *err)
+{
+	struct sqlite_store *store = sqlite_store(base);
+	bool all;
+	int status = pr_sqlite_begin_finishing(base, err);
+
+	if (status < 0)
+		return status;
+	status = settle_items(store, table, items, count, policy, true, &all, err);
+	if (status >= 0 && !all) {
+		/* Somebody lost a lease: begin again, one by one, to learn who. */
+		pr_sqlite_rollback(base);
+		status = pr_sqlite_begin_finishing(base, err);
+		if (status < 0)
+			return status;
+		status = settle_items(store, table, items, count, policy, false, &all, err);
+	}
+	status = pr_sqlite_end(base, status, err);
+	return status < 0 ? status : report_lost(items, count, err);
+}
+
+int pr_sqlite_renew(struct postroom_store *base, const struct pr_table *table,
+		    postroom_delivery *items, size_t count, int64_t lease_ms, struct pr_err *err)
+{
+	struct sqlite_store *store = sqlite_store(base);
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_RENEW, table, RENEW ONE, err);
+	int64_t now_us;
+	int status;
+
+	if (!stmt)
+		return err->status;
+	status = pr_sqlite_begin_finishing(base, err);
+	if (status < 0)
+		return status;
+	now_us = pr_now_us();
+	sqlite3_bind_int64(stmt, 5, now_us + lease_ms * 1000);
+	for (size_t i = 0; status >= 0 && i < count; i++)
+		status = run_guarded(store, stmt, &items[i], now_us, "renewing leases", err);
+	status = pr_sqlite_end(base, status, err);
+	return status < 0 ? status : report_lost(items, count, err);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/table.h"
+
+#include <string.h>
+
+const struct pr_table pr_table_outbox = {
+	.name = "postroom_outbox",
+	.active = "processing",
+	.done = "delivered",
+	.done_at = "delivered_at",
+	.columns = "seq, claims, attempts, created_at, id, namespace, topic, key, tenant_id, "
+		   "dedupe_key, correlation_id, content_type, headers, payload, body",
+	.scope_ns = "namespace",
+	.scope_topic = "topic",
+	.scope_tenant = "tenant_id",
+};
+
+void pr_table_sql(const struct pr_table *table, const char *sql, struct pr_buf *out)
+{
+	const struct {
+		const char *name;
+		const char *value;
+	} fields[] = {
+		{ "{table}", table->name },	   { "{active}", table->active },
+		{ "{done}", table->done },	   { "{done_at}", table->done_at },
+		{ "{columns}", table->columns },   { "{scope_ns}", table->scope_ns },
+		{ "{scope_topic}", table->scope_topic }, { "{scope_tenant}", table->scope_tenant },
+	};
+
+	while (*sql) {
+		size_t i, plain = strcspn(sql, "{");
+
+		pr_buf_append(out, sql, plain);
+		sql += plain;
+		for (i = 0; *sql && i < sizeof(fields) / sizeof(fields[0]); i++) {
+			size_t len = strlen(fields[i].name);
+
+			if (strncmp(sql, fields[i].name, len) == 0) {
+				pr_buf_puts(out, fields[i].value);
+				sql += len;
+				break;
+			}
+		}
+		if (*sql && i == sizeof(fields) / sizeof(fields[0]))
+			pr_buf_putc(out, *sql++);
+	}
+}
