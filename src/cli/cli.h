@@ -58,6 +58,8 @@ struct cli {
 	struct pr_log log; /* stderr */
 	struct pr_buf out; /* waits for stdout; see cli_flush() */
 	bool out_failed;
+	int out_errno;	   /* why */
+	const char *out_context; /* what a broken stdout does not undo: "the message was written" */
 	bool out_terminal; /* stdout is one: tables */
 	bool out_colour;
 	bool err_terminal; /* stderr is one: progress */
@@ -71,6 +73,7 @@ extern const struct pr_param cli_global_params[];      /* into struct cli_global
 /* args.c: finds the command and parses everything. argv must outlive cli. *ret_options is the caller's to free. */
 int cli_parse(struct cli *cli, int argc, char **argv, void **ret_options);
 const struct cli_command *cli_find_command(const char *name);
+int cli_unknown_command(struct cli *cli, const char *word); /* CLI_USAGE, with the nearest one */
 
 /* help.c */
 void cli_help_overview(struct cli *cli);
@@ -92,17 +95,24 @@ bool cli_flush_some(struct cli *cli);
 
 /* Appends text with control characters made visible, so that no data can play with the terminal. */
 void cli_put_text(struct pr_buf *out, const char *text);
-void cli_put_count(struct pr_buf *out, int64_t number);	 /* 1,234,567 */
-void cli_put_time(struct pr_buf *out, int64_t time_us);	 /* a JSON string, or null for 0 */
-/* Checked JSON in one line: white space between tokens may hold newlines, a line of output may not. */
-void cli_put_json(struct pr_buf *out, const char *text, size_t len);
-/* ,"name":"text", or null; the comma only behind another member. */
+void cli_put_lines(struct pr_buf *out, const char *text, size_t len); /* newlines and tabs stay */
+void cli_put_count(struct pr_buf *out, int64_t number); /* 1,234,567 */
+/* To cli->out: "1,234 messages" on a terminal, "1234 messages" in a pipe, "1 message" alone. */
+void cli_put_messages(struct cli *cli, int64_t number, const char *status);
+
+/* Members of a JSON object, with the comma where one is needed; NULL and time 0 are null. */
 void cli_put_member(struct pr_buf *out, const char *name, const char *text);
 void cli_put_int_member(struct pr_buf *out, const char *name, int64_t value);
+void cli_put_time_member(struct pr_buf *out, const char *name, int64_t time_us);
+/* Checked JSON, in one line: white space between tokens may hold newlines, a line of output may not. */
+void cli_put_json_member(struct pr_buf *out, const char *name, const char *text, size_t len);
+/* One object a line. */
+void cli_begin_object(struct cli *cli);
+bool cli_end_object(struct cli *cli); /* false once stdout is broken */
 
 enum cli_colour { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_RED, CLI_GREEN, CLI_YELLOW, CLI_CYAN };
 /* Appends text in a colour if stdout shows colours. */
-void cli_put_coloured(struct cli *cli, enum cli_colour colour, const char *text);
+void cli_put_coloured(struct cli *cli, enum cli_colour colour, const char *text, size_t len);
 enum cli_colour cli_status_colour(const char *status);
 size_t cli_columns(void); /* the terminal's width */
 
@@ -113,6 +123,7 @@ size_t cli_columns(void); /* the terminal's width */
  */
 enum cli_open { CLI_OPEN_EXISTING, CLI_OPEN_CREATE };
 int cli_open_store(struct cli *cli, enum cli_open mode, struct postroom_store **ret);
+int cli_store_fail(struct cli *cli, const struct pr_err *err); /* for those who open it by themselves */
 #define CLI_BUSY_WAIT_MS 5000
 
 /* progress.c: a bar on stderr, only when that is a terminal; otherwise all of it does nothing. */
@@ -153,6 +164,32 @@ void cli_table_begin(struct cli_table *table, struct cli *cli, const char *const
 void cli_table_cell(struct cli_table *table, enum cli_colour colour, const char *text);
 void cli_table_int(struct cli_table *table, int64_t number);
 bool cli_table_end(struct cli_table *table); /* prints what is left, releases; false if stdout is broken */
+
+/* rows.c: a row of the outbox as one JSON object, every column a member. */
+void cli_put_row(struct pr_buf *out, const postroom_row *row);
+
+/* filter.c: which messages, for the commands that work on many. */
+struct cli_filter {
+	const char *ns;
+	const char *topic;
+	const char *tenant;
+	const char *key;
+	char tenant_text[PR_UUID_SIZE];
+};
+#define CLI_FILTER_PARAMS(owner, member)                                                    \
+	{ .name = "topic", .type = PR_PARAM_STRING, .offset = offsetof(owner, member.topic), \
+	  .value = "PATTERN", .help = "only this topic; * stands for any characters" },      \
+	{ .name = "namespace", .type = PR_PARAM_STRING, .offset = offsetof(owner, member.ns), \
+	  .value = "NAME", .help = "only this namespace" },                                  \
+	{ .name = "tenant", .type = PR_PARAM_STRING, .offset = offsetof(owner, member.tenant), \
+	  .value = "UUID", .help = "only this tenant" },                                     \
+	{ .name = "key", .type = PR_PARAM_STRING, .offset = offsetof(owner, member.key),     \
+	  .value = "KEY", .help = "only this key" }
+/* Checks it and fills the members of ret that it speaks of. */
+int cli_filter_read(struct cli *cli, struct cli_filter *filter, postroom_filter *ret);
+bool cli_filter_any(const struct cli_filter *filter);
+/* A tenant given on the command line, in lower case; CLI_USAGE if it is no UUID. NULL passes. */
+int cli_read_tenant(struct cli *cli, const char *text, char out[PR_UUID_SIZE]);
 
 extern const struct cli_command cmd_bench;
 extern const struct cli_command cmd_enqueue;

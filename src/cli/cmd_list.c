@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include "base/time.h"
+
+struct list_options {
+	int64_t status;
+	struct cli_filter filter;
+	int64_t limit;
+	const char *after;
+};
+
+static const char *const statuses[] = { "any",	     "pending",	  "failed", "processing",
+					"delivered", "dead", NULL };
+
+static const struct pr_param params[] = {
+	{ .name = "status", .type = PR_PARAM_CHOICE, .offset = offsetof(struct list_options, status),
+	  .value = "STATUS", .fallback = "any", .choices = statuses,
+	  .help = "only these; failed ones are pending after at least one try" },
+	CLI_FILTER_PARAMS(struct list_options, filter),
+	{ .name = "limit", .type = PR_PARAM_INT, .offset = offsetof(struct list_options, limit),
+	  .value = "N", .fallback = "50", .min = 1, .max = INT32_MAX,
+	  .help = "at most so many" },
+	{ .name = "after", .type = PR_PARAM_STRING, .offset = offsetof(struct list_options, after),
+	  .value = "ID", .help = "go on behind this message, the last one of an earlier list" },
+	{ 0 },
+};
+
+static int print_json(void *context, const postroom_row *row)
+{
+	struct cli *cli = context;
+
+	cli_put_row(&cli->out, row);
+	return cli_flush_some(cli) ? 0 : 1;
+}
+
+static int print_row(void *context, const postroom_row *row)
+{
+	struct cli_table *table = context;
+	char created[PR_RFC3339_SIZE];
+
+	pr_rfc3339(row->created_at_us, created);
+	if (table->cli->out_terminal)
+		created[sizeof("2026-11-15T21:37:42") - 1] = '\0';
+	cli_table_cell(table, CLI_PLAIN, row->id);
+	cli_table_cell(table, cli_status_colour(row->status), row->status);
+	cli_table_int(table, row->attempts);
+	cli_table_cell(table, CLI_PLAIN, created);
+	cli_table_cell(table, CLI_PLAIN, row->topic);
+	cli_table_cell(table, CLI_PLAIN, row->key);
+	cli_table_cell(table, CLI_DIM, row->last_error);
+	return table->cli->out_failed;
+}
+
+static int run(struct cli *cli, void *options)
+{
+	static const char *const heads[] = { "ID",    "STATUS", "TRIES", "CREATED",
+					     "TOPIC", "KEY",	"LAST ERROR", NULL };
+	struct list_options *given = options;
+	postroom_filter filter = { .size = sizeof(filter), .after = given->after };
+	struct postroom_store *store = NULL;
+	struct cli_table table;
+	int status = cli_filter_read(cli, &given->filter, &filter);
+
+	if (given->status > 0)
+		filter.status = statuses[given->status];
+	if (status == CLI_DONE)
+		status = cli_open_store(cli, CLI_OPEN_EXISTING, &store);
+	if (status != CLI_DONE)
+		return status;
+	cli_table_begin(&table, cli, heads);
+	if (cli->global.json)
+		status = postroom_list(store, &filter, (int32_t)given->limit, print_json, cli);
+	else
+		status = postroom_list(store, &filter, (int32_t)given->limit, print_row, &table);
+	cli_table_end(&table);
+	if (status < 0)
+		cli_fail(cli, "%s", postroom_store_errmsg(store));
+	postroom_store_close(store);
+	return status < 0 ? CLI_FAILED : CLI_DONE;
+}
+
+const struct cli_command cmd_list = {
+	.name = "list",
+	.synopsis = "[OPTIONS]",
+	.summary = "List messages, newest first",
+	.about = "A table on a terminal; in a pipe the same columns between tabs, without a head.\n"
+		 "--json prints whole rows, payloads included.",
+	.examples = "postroom list --status dead\n"
+		    "postroom list --topic 'orders.*' --limit 10\n"
+		    "postroom list --json --status dead | jq -r .last_error",
+	.params = params,
+	.options_size = sizeof(struct list_options),
+	.run = run,
+};

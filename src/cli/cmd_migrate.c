@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include "base/time.h"
+
+#include <errno.h>
+
+struct migrate_options {
+	bool dry_run;
+	bool status;
+};
+
+static const struct pr_param params[] = {
+	{ .name = "dry-run", .type = PR_PARAM_FLAG,
+	  .offset = offsetof(struct migrate_options, dry_run),
+	  .help = "print the SQL that would run, and change nothing" },
+	{ .name = "status", .type = PR_PARAM_FLAG,
+	  .offset = offsetof(struct migrate_options, status),
+	  .help = "show what has been applied, when and by which version" },
+	{ 0 },
+};
+
+struct migrate_run {
+	struct cli *cli;
+	int applied;
+};
+
+static void put_json(struct cli *cli, const struct pr_migration *migration, int64_t applied_at_us,
+		     const char *applied_by)
+{
+	cli_begin_object(cli);
+	cli_put_int_member(&cli->out, "version", migration->version);
+	cli_put_member(&cli->out, "name", migration->name);
+	cli_put_time_member(&cli->out, "applied_at", applied_at_us);
+	cli_put_member(&cli->out, "applied_by", applied_by);
+	cli_end_object(cli);
+}
+
+static void tell_applied(void *context, const struct pr_migration *migration,
+			 int64_t applied_at_us, const char *applied_by)
+{
+	struct migrate_run *run = context;
+
+	run->applied++;
+	if (run->cli->global.json)
+		put_json(run->cli, migration, applied_at_us, applied_by);
+	else
+		pr_buf_printf(&run->cli->out, "applied %03d_%s\n", migration->version,
+			      migration->name);
+}
+
+static void tell_status(void *context, const struct pr_migration *migration,
+			int64_t applied_at_us, const char *applied_by)
+{
+	struct migrate_run *run = context;
+	char time[PR_RFC3339_SIZE];
+
+	if (run->cli->global.json) {
+		put_json(run->cli, migration, applied_at_us, applied_by);
+	} else if (applied_at_us == 0) {
+		pr_buf_printf(&run->cli->out, "%03d_%s  missing\n", migration->version,
+			      migration->name);
+	} else {
+		pr_rfc3339(applied_at_us, time);
+		pr_buf_printf(&run->cli->out, "%03d_%s  applied %s by %s\n", migration->version,
+			      migration->name, time, applied_by);
+	}
+}
+
+static void tell_sql(void *context, const struct pr_migration *migration, int64_t applied_at_us,
+		     const char *applied_by)
+{
+	struct migrate_run *run = context;
+	struct cli *cli = run->cli;
+
+	(void)applied_by;
+	if (applied_at_us != 0)
+		return;
+	if (cli->global.json) {
+		cli_begin_object(cli);
+		cli_put_int_member(&cli->out, "version", migration->version);
+		cli_put_member(&cli->out, "name", migration->name);
+		cli_put_member(&cli->out, "sql", migration->sql);
+		cli_end_object(cli);
+	} else {
+		pr_buf_printf(&cli->out, "-- %03d_%s\n%s", migration->version, migration->name,
+			      migration->sql);
+	}
+}
+
+/* A dry run on a database that is not there yet shows all of it, and still creates nothing. */
+static int open_to_look(struct cli *cli, bool dry_run, struct postroom_store **ret,
+			struct pr_err *err)
+{
+	struct pr_store_config config = { .url = cli->global.db, .busy_wait_ms = CLI_BUSY_WAIT_MS };
+	int status = pr_store_open(&config, ret, err);
+
+	if (dry_run && status == POSTROOM_UNAVAILABLE && err->native == ENOENT) {
+		config.url = "sqlite::memory:";
+		config.create = true;
+		status = pr_store_open(&config, ret, err);
+	}
+	return status;
+}
+
+static int look(struct cli *cli, bool dry_run)
+{
+	struct migrate_run run = { .cli = cli };
+	struct postroom_store *store = NULL;
+	struct pr_err err = { 0 };
+	int status = open_to_look(cli, dry_run, &store, &err);
+
+	if (status >= 0)
+		status = store->ops->migrations(store, dry_run ? tell_sql : tell_status, &run, &err);
+	pr_store_close(store);
+	return status < 0 ? cli_store_fail(cli, &err) : CLI_DONE;
+}
+
+static int run(struct cli *cli, void *options)
+{
+	const struct migrate_options *given = options;
+	const struct pr_store_config config = {
+		.url = cli->global.db,
+		.create = true,
+		.busy_wait_ms = CLI_BUSY_WAIT_MS,
+	};
+	struct migrate_run run = { .cli = cli };
+	struct postroom_store *store = NULL;
+	struct pr_err err = { 0 };
+	int status;
+
+	if (given->dry_run && given->status)
+		return cli_usage(cli, "migrate: --dry-run and --status exclude each other");
+	if (given->dry_run || given->status)
+		return look(cli, given->dry_run);
+	status = pr_store_open(&config, &store, &err);
+	if (status >= 0)
+		status = store->ops->migrate(store, tell_applied, &run, &err);
+	pr_store_close(store);
+	if (status < 0) {
+		pr_buf_reset(&cli->out); /* it was rolled back with the rest */
+		return cli_store_fail(cli, &err);
+	}
+	if (run.applied == 0 && !cli->global.json)
+		pr_buf_puts(&cli->out, "the tables are up to date\n");
+	return CLI_DONE;
+}
+
+const struct cli_command cmd_migrate = {
+	.name = "migrate",
+	.synopsis = "[--dry-run | --status]",
+	.summary = "Create or upgrade the tables",
+	.about = "Doing it again and again is harmless, and so are two at once. With SQLite, enqueue\n"
+		 "and relay do it by themselves; this is for those who want to see it, or to make the\n"
+		 "tables before an application uses them.",
+	.examples = "postroom --db shop.db migrate\n"
+		    "postroom --db shop.db migrate --dry-run\n"
+		    "postroom --db shop.db migrate --status",
+	.params = params,
+	.options_size = sizeof(struct migrate_options),
+	.run = run,
+};

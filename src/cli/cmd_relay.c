@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker's command. Signals are blocked in every thread and taken by one
+ * that does nothing else (and draws the bar of --drain): so they can come at
+ * any time, while the database is being opened too.
+ */
+#include "cli/cli.h"
+
+#include "relay/relay.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+struct relay_options {
+	struct pr_relay_config config;
+	int64_t max_attempts;
+	int64_t backoff;
+	int64_t max_error_length;
+};
+
+static const char *const backoffs[] = { "exponential", "constant", NULL };
+
+#define OPTION(member) offsetof(struct relay_options, member)
+
+static const struct pr_param params[] = {
+	{ .name = "to", .type = PR_PARAM_STRING, .offset = OPTION(config.to), .value = "SINK-URL",
+	  .help = "where messages go; has to be given (postroom sinks lists them)" },
+	{ .name = "drain", .type = PR_PARAM_FLAG, .offset = OPTION(config.drain),
+	  .help = "stop when every message in scope is delivered or dead; what is delayed to a "
+		  "later time and was never tried is left alone" },
+	{ .name = "namespace", .type = PR_PARAM_STRING, .offset = OPTION(config.scope.ns),
+	  .value = "NAME", .help = "only this namespace" },
+	{ .name = "topic", .type = PR_PARAM_STRING, .offset = OPTION(config.scope.topic),
+	  .value = "PATTERN", .help = "only these topics; * stands for any characters" },
+	{ .name = "tenant", .type = PR_PARAM_STRING, .offset = OPTION(config.scope.tenant_id),
+	  .value = "UUID", .help = "only this tenant" },
+	{ .name = "workers", .type = PR_PARAM_INT, .offset = OPTION(config.workers), .value = "N",
+	  .fallback = "2", .min = 1, .max = 256, .help = "how many work at the same time" },
+	{ .name = "batch-size", .type = PR_PARAM_INT, .offset = OPTION(config.batch_size),
+	  .value = "N", .fallback = "500", .min = 1, .max = 10000,
+	  .help = "most messages claimed at once" },
+	{ .name = "lease", .type = PR_PARAM_DURATION, .offset = OPTION(config.lease_ms),
+	  .value = "DUR", .fallback = "30s", .min = 30, .max = 86400000,
+	  .help = "how long a claim holds; then another relay may take over" },
+	{ .name = "poll-interval", .type = PR_PARAM_DURATION,
+	  .offset = OPTION(config.poll_interval_ms), .value = "DUR", .min = 1, .max = 86400000,
+	  .help = "how often to look for work (default: the smaller of 1s and a third of the "
+		  "lease)" },
+	{ .name = "max-attempts", .type = PR_PARAM_INT, .offset = OPTION(max_attempts),
+	  .value = "N", .fallback = "10", .min = 1, .max = 1000000,
+	  .help = "a message that failed so often is dead" },
+	{ .name = "base-delay", .type = PR_PARAM_DURATION,
+	  .offset = OPTION(config.policy.base_delay_ms), .value = "DUR", .fallback = "1s",
+	  .max = 30LL * 86400000, .help = "wait before the second attempt; doubles each time" },
+	{ .name = "max-delay", .type = PR_PARAM_DURATION,
+	  .offset = OPTION(config.policy.max_delay_ms), .value = "DUR", .fallback = "5m",
+	  .max = 30LL * 86400000, .help = "longest wait between attempts" },
+	{ .name = "backoff", .type = PR_PARAM_CHOICE, .offset = OPTION(backoff), .value = "KIND",
+	  .fallback = "exponential", .choices = backoffs, .help = "how the wait grows" },
+	{ .name = "max-error-length", .type = PR_PARAM_INT, .offset = OPTION(max_error_length),
+	  .value = "N", .fallback = "2000", .min = 1, .max = 100000,
+	  .help = "characters of a failure's reason that are kept" },
+	{ .name = "publish-timeout", .type = PR_PARAM_DURATION,
+	  .offset = OPTION(config.publish_timeout_ms), .value = "DUR", .min = 1, .max = 86400000,
+	  .help = "what one message may take (default: the smaller of 10s and half the lease)" },
+	{ .name = "shutdown-grace", .type = PR_PARAM_DURATION,
+	  .offset = OPTION(config.shutdown_grace_ms), .value = "DUR", .fallback = "20s",
+	  .max = 86400000, .help = "how long to finish what is in flight when told to stop" },
+	{ 0 },
+};
+
+struct watch {
+	struct cli *cli;
+	sigset_t set;
+	struct pr_relay *_Atomic relay; /* NULL until it is open */
+	atomic_bool finished;
+	bool stopping;
+	atomic_bool draw; /* the bar of --drain; progress is set up before */
+	struct cli_progress progress;
+};
+
+static void draw_progress(struct watch *watch, struct pr_relay *relay)
+{
+	struct pr_relay_totals totals;
+
+	pr_relay_totals(relay, &totals);
+	cli_progress_show(&watch->progress, totals.delivered + totals.dead,
+			  totals.delivered + totals.dead);
+}
+
+static void take_signal(struct watch *watch, struct pr_relay *relay, int number)
+{
+	if (number == SIGHUP) {
+		if (relay)
+			pr_relay_reopen(relay);
+	} else if (!relay) {
+		_exit(CLI_DONE); /* still waiting for the database: nothing is in flight */
+	} else if (watch->stopping) {
+		cli_fail(watch->cli, "relay: told twice to stop; what was in flight will be "
+				     "claimed again when its lease has run out");
+		_exit(CLI_FAILED);
+	} else {
+		watch->stopping = true;
+		pr_relay_stop(relay);
+	}
+}
+
+static void *watch_signals(void *context)
+{
+	static const struct timespec redraw = { .tv_nsec = 100000000 };
+	struct watch *watch = context;
+
+	for (;;) {
+		int number = sigtimedwait(&watch->set, NULL, &redraw);
+		struct pr_relay *relay = atomic_load(&watch->relay);
+
+		if (atomic_load(&watch->finished))
+			return NULL;
+		if (number > 0)
+			take_signal(watch, relay, number);
+		if (relay && atomic_load(&watch->draw))
+			draw_progress(watch, relay);
+	}
+}
+
+static int run_relay(struct cli *cli, struct watch *watch, const struct pr_relay_config *config)
+{
+	struct pr_relay *relay = NULL;
+	struct pr_err err = { 0 };
+	int status = pr_relay_open(config, &relay, &err);
+
+	if (status >= 0) {
+		atomic_store(&watch->relay, relay);
+		status = pr_relay_run(relay, &err);
+	}
+	if (status >= 0)
+		return CLI_DONE;
+	if (!relay && (status == POSTROOM_INVALID || status == POSTROOM_SINK))
+		return cli_usage(cli, "%s", err.text);
+	return cli_fail(cli, "%s", err.text);
+}
+
+/* The tables are made here, and a locked database is waited for: a service must survive its start. */
+static int prepare_database(struct cli *cli, struct watch *watch, bool drain)
+{
+	const struct pr_store_config config = {
+		.url = cli->global.db, .create = true, .busy_wait_ms = -1,
+	};
+	struct postroom_store *store = NULL;
+	postroom_counts counts = { 0 };
+	struct pr_err err = { 0 };
+	int status = pr_store_open(&config, &store, &err);
+
+	if (status >= 0)
+		status = store->ops->migrate(store, NULL, NULL, &err);
+	if (status >= 0 && drain && cli->err_terminal)
+		status = store->ops->stats(store, &counts, NULL, NULL, &err);
+	pr_store_close(store);
+	if (status < 0)
+		return cli_store_fail(cli, &err);
+	cli_progress_begin(&watch->progress, cli, "drain", counts.pending + counts.processing);
+	atomic_store(&watch->draw, drain && cli->err_terminal);
+	return CLI_DONE;
+}
+
+static int read_config(struct cli *cli, struct relay_options *given, char tenant[PR_UUID_SIZE])
+{
+	struct pr_relay_config *config = &given->config;
+	struct pr_err err = { 0 };
+	int status = cli_read_tenant(cli, config->scope.tenant_id, tenant);
+
+	if (status != CLI_DONE)
+		return status;
+	if (!config->to)
+		return cli_usage(cli, "relay: --to SINK-URL is missing, for example --to stdout:");
+	if (config->scope.tenant_id)
+		config->scope.tenant_id = tenant;
+	config->url = cli->global.db;
+	config->policy.max_attempts = (int32_t)given->max_attempts;
+	config->policy.backoff = (postroom_backoff)given->backoff;
+	config->policy.max_error_length = (int32_t)given->max_error_length;
+	config->log_level = (enum pr_log_level)cli->global.log_level;
+	config->log_format = (enum pr_log_format)cli->global.log_format;
+	if (pr_relay_config_check(config, &err) < 0)
+		return cli_usage(cli, "%s", err.text);
+	return CLI_DONE;
+}
+
+static int run(struct cli *cli, void *options)
+{
+	struct relay_options *given = options;
+	struct watch watch = { .cli = cli };
+	char tenant[PR_UUID_SIZE];
+	pthread_t thread;
+	int status = read_config(cli, given, tenant);
+
+	if (status != CLI_DONE)
+		return status;
+	sigemptyset(&watch.set);
+	sigaddset(&watch.set, SIGTERM);
+	sigaddset(&watch.set, SIGINT);
+	sigaddset(&watch.set, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &watch.set, NULL);
+	if (pthread_create(&thread, NULL, watch_signals, &watch) != 0)
+		return cli_fail(cli, "relay: can not start a thread: no resources left");
+	status = prepare_database(cli, &watch, given->config.drain);
+	if (status == CLI_DONE)
+		status = run_relay(cli, &watch, &given->config);
+	atomic_store(&watch.finished, true);
+	pthread_kill(thread, SIGHUP);
+	pthread_join(thread, NULL);
+	if (status == CLI_DONE)
+		cli_progress_end(&watch.progress);
+	pr_relay_close(atomic_load(&watch.relay));
+	return status;
+}
+
+const struct cli_command cmd_relay = {
+	.name = "relay",
+	.synopsis = "--to SINK-URL [OPTIONS]",
+	.summary = "Deliver messages: the worker",
+	.about = "Claims messages, publishes them to the sink, and settles what became of them, until\n"
+		 "SIGTERM or SIGINT: then it finishes or gives back what is in flight and exits 0. A\n"
+		 "second signal ends it at once. SIGHUP makes file: sinks reopen their files. Nothing\n"
+		 "is lost either way, and any number of relays may share a database.",
+	.examples = "postroom relay --to stdout: --drain\n"
+		    "postroom relay --to file:/var/log/events.ndjson --topic 'orders.*'\n"
+		    "postroom relay --to 'exec:./deliver.sh' --workers 4 --publish-timeout 5s",
+	.params = params,
+	.options_size = sizeof(struct relay_options),
+	.run = run,
+};

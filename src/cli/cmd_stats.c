@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include "base/time.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+struct stats_options {
+	bool watch;
+	int64_t interval_ms;
+};
+
+static const struct pr_param params[] = {
+	{ .name = "watch", .type = PR_PARAM_FLAG, .offset = offsetof(struct stats_options, watch),
+	  .help = "again and again, until interrupted" },
+	{ .name = "interval", .type = PR_PARAM_DURATION,
+	  .offset = offsetof(struct stats_options, interval_ms), .value = "DUR", .fallback = "1s",
+	  .min = 50, .max = 86400000, .help = "how often --watch looks" },
+	{ 0 },
+};
+
+static void put_age_member(struct pr_buf *out, int64_t age_us)
+{
+	char text[40];
+	int len = snprintf(text, sizeof(text), "%" PRId64 ".%03d", age_us / 1000000,
+			   (int)(age_us / 1000 % 1000));
+
+	if (age_us < 0)
+		cli_put_member(out, "oldest_age_seconds", NULL);
+	else
+		cli_put_json_member(out, "oldest_age_seconds", text, (size_t)len);
+}
+
+static void put_counts_json(struct pr_buf *out, const postroom_counts *counts)
+{
+	cli_put_int_member(out, "pending", counts->pending);
+	cli_put_int_member(out, "processing", counts->processing);
+	cli_put_int_member(out, "failed_pending", counts->failed_pending);
+	cli_put_int_member(out, "delivered", counts->delivered);
+	cli_put_int_member(out, "dead", counts->dead);
+	cli_put_int_member(out, "backlog", counts->pending + counts->processing);
+	put_age_member(out, counts->oldest_age_us);
+}
+
+static void add_topic_json(void *context, const char *ns, const char *topic,
+			   const postroom_counts *counts)
+{
+	struct pr_buf *topics = context;
+
+	pr_buf_puts(topics, topics->len > 0 ? ",{" : "{");
+	cli_put_member(topics, "namespace", ns);
+	cli_put_member(topics, "topic", topic);
+	put_counts_json(topics, counts);
+	pr_buf_putc(topics, '}');
+}
+
+static int print_json(struct cli *cli, struct postroom_store *store)
+{
+	PR_CLEANUP_BUF struct pr_buf topics = { 0 };
+	postroom_counts counts;
+	int status = postroom_stats(store, &counts, add_topic_json, &topics);
+
+	if (status < 0)
+		return status;
+	if (topics.failed)
+		cli->out.failed = true;
+	cli_begin_object(cli);
+	put_counts_json(&cli->out, &counts);
+	cli_put_json_member(&cli->out, "topics", "[", 1);
+	pr_buf_append(&cli->out, pr_buf_text(&topics), topics.len);
+	pr_buf_putc(&cli->out, ']');
+	cli_end_object(cli);
+	return POSTROOM_OK;
+}
+
+static const char *format_age(int64_t age_us, char out[PR_DURATION_SIZE])
+{
+	int64_t ms = age_us / 1000;
+
+	if (age_us < 0)
+		return "-";
+	/* Nobody wants the milliseconds of an hour. */
+	if (ms >= 10000)
+		ms -= ms % 1000;
+	if (ms >= 600000)
+		ms -= ms % 60000;
+	pr_duration_format(ms, out);
+	return out;
+}
+
+static void add_counts(struct cli_table *table, const postroom_counts *counts)
+{
+	char age[PR_DURATION_SIZE];
+
+	cli_table_int(table, counts->pending);
+	cli_table_int(table, counts->failed_pending);
+	cli_table_int(table, counts->processing);
+	cli_table_int(table, counts->delivered);
+	cli_table_int(table, counts->dead);
+	cli_table_cell(table, CLI_PLAIN, format_age(counts->oldest_age_us, age));
+}
+
+static void add_topic_row(void *context, const char *ns, const char *topic,
+			  const postroom_counts *counts)
+{
+	struct cli_table *table = context;
+
+	cli_table_cell(table, CLI_PLAIN, ns);
+	cli_table_cell(table, CLI_PLAIN, topic);
+	add_counts(table, counts);
+}
+
+static int print_table(struct cli *cli, struct postroom_store *store)
+{
+	static const char *const heads[] = { "NAMESPACE",  "TOPIC",	"PENDING", "FAILED",
+					     "PROCESSING", "DELIVERED", "DEAD",	   "OLDEST", NULL };
+	struct cli_table table;
+	postroom_counts counts;
+	int status;
+
+	cli_table_begin(&table, cli, heads);
+	status = postroom_stats(store, &counts, add_topic_row, &table);
+	if (status >= 0) {
+		cli_table_cell(&table, CLI_BOLD, "all");
+		cli_table_cell(&table, CLI_PLAIN, "");
+		add_counts(&table, &counts);
+	}
+	cli_table_end(&table);
+	return status;
+}
+
+/* In a pipe: one line of name=value, as easy to grep as to cut. */
+static int print_line(struct cli *cli, struct postroom_store *store)
+{
+	postroom_counts counts;
+	int status = postroom_stats(store, &counts, NULL, NULL);
+	struct pr_buf *out = &cli->out;
+
+	if (status < 0)
+		return status;
+	pr_buf_printf(out, "pending=%" PRId64 " processing=%" PRId64 " failed_pending=%" PRId64,
+		      counts.pending, counts.processing, counts.failed_pending);
+	pr_buf_printf(out, " delivered=%" PRId64 " dead=%" PRId64 " backlog=%" PRId64,
+		      counts.delivered, counts.dead, counts.pending + counts.processing);
+	if (counts.oldest_age_us < 0)
+		pr_buf_puts(out, " oldest_age_seconds=\n");
+	else
+		pr_buf_printf(out, " oldest_age_seconds=%.3f\n", (double)counts.oldest_age_us / 1e6);
+	return POSTROOM_OK;
+}
+
+static int print(struct cli *cli, struct postroom_store *store, bool watch)
+{
+	if (cli->global.json)
+		return print_json(cli, store);
+	if (!cli->out_terminal)
+		return print_line(cli, store);
+	if (watch)
+		pr_buf_puts(&cli->out, "\033[H\033[J");
+	return print_table(cli, store);
+}
+
+static int run(struct cli *cli, void *options)
+{
+	const struct stats_options *given = options;
+	const struct timespec pause = { .tv_sec = given->interval_ms / 1000,
+					.tv_nsec = given->interval_ms % 1000 * 1000000 };
+	struct postroom_store *store = NULL;
+	int status = cli_open_store(cli, CLI_OPEN_EXISTING, &store);
+
+	if (status != CLI_DONE)
+		return status;
+	status = print(cli, store, given->watch);
+	while (status >= 0 && given->watch && cli_flush(cli)) {
+		nanosleep(&pause, NULL);
+		status = print(cli, store, true);
+	}
+	if (status < 0)
+		cli_fail(cli, "%s", postroom_store_errmsg(store));
+	postroom_store_close(store);
+	return status < 0 ? CLI_FAILED : CLI_DONE;
+}
+
+const struct cli_command cmd_stats = {
+	.name = "stats",
+	.synopsis = "[--watch]",
+	.summary = "Count messages by status, namespace and topic",
+	.about = "Exact figures. FAILED are those of the pending ones that have been tried before;\n"
+		 "the backlog is pending + processing; OLDEST leaves out what is delayed to a later\n"
+		 "time. In a pipe: one line of totals, or with --json one object that has the topics\n"
+		 "too; with --watch one each interval.",
+	.examples = "postroom stats\npostroom stats --watch\npostroom stats --json | jq .backlog",
+	.params = params,
+	.options_size = sizeof(struct stats_options),
+	.run = run,
+};

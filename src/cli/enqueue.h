@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The two halves of `postroom enqueue`: one message, or a file of them. */
+#ifndef PR_CLI_ENQUEUE_H
+#define PR_CLI_ENQUEUE_H
+
+#include "cli/cli.h"
+
+struct enqueue_options {
+	const char *ns;
+	const char *tenant;
+	const char *key;
+	const char *dedupe_key;
+	const char *idempotency_key;
+	const char *identity;
+	const char *correlation_id;
+	struct pr_param_list headers;
+	const char *content_type;
+	const char *body_file;
+	int64_t delay_ms;
+	int64_t priority;
+	int64_t max_payload;
+	const char *ndjson;
+	int64_t batch_size;
+	bool atomic;
+};
+
+int enqueue_bulk(struct cli *cli, const struct enqueue_options *options,
+		 struct postroom_store *store);
+
+/* OUTBOX_WORKER_DUPLICATE: info, or a warning when the second is not the same message. */
+void enqueue_log_duplicate(struct cli *cli, const postroom_message *message,
+			   const postroom_receipt *receipt);
+void enqueue_put_receipt(struct pr_buf *out, const postroom_receipt *receipt);
+
+#endif

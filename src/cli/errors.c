@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* One write, so that lines of several processes on one stderr do not mix. */
+__attribute__((format(printf, 2, 0)))
+static void tell(struct cli *cli, const char *format, va_list args)
+{
+	char text[2048];
+	PR_CLEANUP_BUF struct pr_buf line = { 0 };
+
+	vsnprintf(text, sizeof(text), format, args);
+	pr_log_flush(&cli->log);
+	if (cli->progress_shown)
+		pr_buf_puts(&line, "\r\033[K");
+	cli->progress_shown = false;
+	pr_buf_puts(&line, cli->err_colour ? "\033[31mpostroom:\033[0m " : "postroom: ");
+	cli_put_text(&line, text);
+	pr_buf_putc(&line, '\n');
+	ssize_t written = write(STDERR_FILENO, line.data, line.len);
+	(void)written; /* nobody left to tell */
+}
+
+int cli_fail(struct cli *cli, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	tell(cli, format, args);
+	va_end(args);
+	return CLI_FAILED;
+}
+
+int cli_usage(struct cli *cli, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	tell(cli, format, args);
+	va_end(args);
+	return CLI_USAGE;
+}

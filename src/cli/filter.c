@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+int cli_read_tenant(struct cli *cli, const char *text, char out[PR_UUID_SIZE])
+{
+	if (text && !pr_uuid_normalize(text, out))
+		return cli_usage(cli, "--tenant takes a UUID, not \"%s\"", text);
+	return CLI_DONE;
+}
+
+int cli_filter_read(struct cli *cli, struct cli_filter *filter, postroom_filter *ret)
+{
+	int status = cli_read_tenant(cli, filter->tenant, filter->tenant_text);
+
+	ret->ns = filter->ns;
+	ret->topic = filter->topic;
+	ret->tenant_id = filter->tenant ? filter->tenant_text : NULL;
+	ret->key = filter->key;
+	return status;
+}
+
+bool cli_filter_any(const struct cli_filter *filter)
+{
+	return filter->ns || filter->topic || filter->tenant || filter->key;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages from NDJSON: one object a line, its members named as the columns.
+ *
+ * Constant memory whatever the file's size: lines are read into one buffer,
+ * and what was handed out stays there until ndjson_recycle(). The payload is
+ * the line's own text, untouched.
+ */
+#ifndef PR_CLI_NDJSON_H
+#define PR_CLI_NDJSON_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ndjson {
+	int fd;
+	char *text;	 /* everything read and not yet recycled */
+	size_t size;
+	size_t at;	 /* where the next line begins */
+	size_t end;
+	size_t line_max;
+	bool eof;
+	int64_t line;	 /* number of the last line looked at, from 1 */
+	int64_t read;	 /* bytes so far */
+	struct pr_arena arena; /* decoded strings */
+	struct pr_buf scratch;
+};
+
+enum ndjson_result {
+	NDJSON_END,	/* no more lines */
+	NDJSON_MESSAGE, /* one was read */
+	NDJSON_FULL	/* recycle before asking again */
+};
+
+/* Reads from fd, which stays the caller's. No line may be longer than a message of max_payload needs. */
+int ndjson_open(struct ndjson *in, int fd, size_t max_payload, struct pr_err *err);
+void ndjson_release(struct ndjson *in);
+
+/*
+ * The next message, in *ret until the next recycling; lines of white space are
+ * skipped. An enum ndjson_result, or a failure whose text begins with "line N,
+ * column N: ". Columns count characters, from 1.
+ */
+int ndjson_next(struct ndjson *in, postroom_message *ret, struct pr_err *err);
+void ndjson_recycle(struct ndjson *in);
+
+/* One line without its newline; errors begin with "column N: ". Strings of ret live in arena and line. */
+int ndjson_parse(const char *line, size_t len, struct pr_arena *arena, struct pr_buf *scratch,
+		 postroom_message *ret, struct pr_err *err);
+
+#endif

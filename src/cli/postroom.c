@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GLOBAL(field) offsetof(struct cli_globals, field)
+
+const struct pr_param cli_global_params[] = {
+	{ .name = "db", .letter = 'd', .type = PR_PARAM_STRING, .offset = GLOBAL(db), .value = "URL",
+	  .help = "database: sqlite:PATH or a path (default $POSTROOM_DB, else sqlite:postroom.db)" },
+	{ .name = "json", .type = PR_PARAM_FLAG, .offset = GLOBAL(json),
+	  .help = "one JSON object a line on stdout" },
+	{ .name = "log-format", .type = PR_PARAM_CHOICE, .offset = GLOBAL(log_format),
+	  .value = "FORMAT", .fallback = "text", .choices = pr_log_formats,
+	  .help = "form of the log on stderr" },
+	{ .name = "log-level", .type = PR_PARAM_CHOICE, .offset = GLOBAL(log_level),
+	  .value = "LEVEL", .fallback = "info", .choices = pr_log_levels,
+	  .help = "what is logged" },
+	{ .name = "help", .letter = 'h', .type = PR_PARAM_FLAG, .offset = GLOBAL(help),
+	  .help = "this text" },
+	{ .name = "version", .type = PR_PARAM_FLAG, .offset = GLOBAL(version),
+	  .help = "the program's version" },
+	{ 0 },
+};
+
+static int run_help(struct cli *cli, void *options);
+
+static const struct cli_command cmd_help = {
+	.name = "help",
+	.synopsis = "[COMMAND]",
+	.summary = "Explain a command, with examples",
+	.about = "Without COMMAND: an overview.",
+	.examples = "postroom help enqueue",
+	.max_args = 1,
+	.run = run_help,
+};
+
+const struct cli_command *const cli_commands[] = {
+	&cmd_enqueue, &cmd_relay, &cmd_list, &cmd_show, &cmd_retry, &cmd_purge, &cmd_stats,
+	&cmd_migrate, &cmd_key, &cmd_sinks, &cmd_bench, &cmd_help, NULL,
+};
+
+static int run_help(struct cli *cli, void *options)
+{
+	(void)options;
+	if (cli->arg_count == 0) {
+		cli_help_overview(cli);
+		return CLI_DONE;
+	}
+	const struct cli_command *command = cli_find_command(cli->args[0]);
+	if (!command)
+		return cli_unknown_command(cli, cli->args[0]);
+	cli_help_command(cli, command);
+	return CLI_DONE;
+}
+
+/*
+ * A closed standard descriptor would be given to the next file opened, the
+ * database perhaps. It is filled with one on which reading (or writing) fails
+ * just as it does on a closed one.
+ */
+static void fill_standard_descriptors(void)
+{
+	static const int modes[] = { O_WRONLY, O_RDONLY, O_WRONLY };
+
+	for (int fd = 0; fd < 3; fd++) {
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd)
+			_exit(CLI_FAILED);
+	}
+}
+
+static void look_around(struct cli *cli)
+{
+	const char *no_colour = getenv("NO_COLOR");
+	const char *term = getenv("TERM");
+	bool dumb = !term || strcmp(term, "dumb") == 0;
+	bool colours = !dumb && !(no_colour && *no_colour);
+
+	cli->out_terminal = isatty(STDOUT_FILENO);
+	cli->err_terminal = isatty(STDERR_FILENO) && !dumb;
+	cli->out_colour = cli->out_terminal && colours;
+	cli->err_colour = cli->err_terminal && colours;
+}
+
+static void choose_database(struct cli *cli)
+{
+	const char *db = getenv("POSTROOM_DB");
+
+	if (!cli->global.db)
+		cli->global.db = db && *db ? db : "sqlite:postroom.db";
+}
+
+static int run(struct cli *cli, void *options)
+{
+	if (cli->global.version) {
+		pr_buf_printf(&cli->out, cli->global.json ? "{\"version\":\"%s\"}\n" : "postroom %s\n",
+			      postroom_version());
+		return CLI_DONE;
+	}
+	if (cli->global.help) {
+		if (cli->command)
+			cli_help_command(cli, cli->command);
+		else
+			cli_help_overview(cli);
+		return CLI_DONE;
+	}
+	if (!cli->command)
+		return cli_usage(cli, "no command given; postroom --help shows what there is");
+	choose_database(cli);
+	return cli->command->run(cli, options);
+}
+
+int main(int argc, char **argv)
+{
+	struct cli cli = { 0 };
+	void *options = NULL;
+
+	fill_standard_descriptors();
+	signal(SIGPIPE, SIG_IGN);
+	look_around(&cli);
+	pr_log_init(&cli.log, STDERR_FILENO, PR_LOG_INFO, PR_LOG_TEXT);
+
+	int status = cli_parse(&cli, argc, argv, &options);
+	if (status == CLI_DONE) {
+		cli.log.level = (enum pr_log_level)cli.global.log_level;
+		cli.log.format = (enum pr_log_format)cli.global.log_format;
+		status = run(&cli, options);
+	}
+	if (!cli_flush(&cli) && status == CLI_DONE)
+		status = cli_fail(&cli, "%s%scan not write to standard output: %s",
+				  cli.out_context ? cli.out_context : "",
+				  cli.out_context ? ", but " : "", strerror(cli.out_errno));
+	pr_log_release(&cli.log);
+	pr_buf_release(&cli.out);
+	free(options);
+	return status;
+}

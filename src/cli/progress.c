@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bar ends in a carriage return and is kept shorter than any log line, so
+ * that a log line written meanwhile by another thread covers it whole.
+ */
+#include "cli/cli.h"
+
+#include "base/time.h"
+
+#include <unistd.h>
+
+#define REDRAW_US 100000
+#define BAR_WIDTH 20
+
+static void put_bar(struct pr_buf *line, int64_t done, int64_t total)
+{
+	int64_t percent = done >= total ? 100 : done * 100 / total;
+	int64_t full = percent * BAR_WIDTH / 100;
+
+	pr_buf_putc(line, '[');
+	for (int64_t i = 0; i < BAR_WIDTH; i++)
+		pr_buf_putc(line, i < full ? '#' : '.');
+	pr_buf_printf(line, "] %3d%% ", (int)percent);
+}
+
+void cli_progress_begin(struct cli_progress *progress, struct cli *cli, const char *label,
+			int64_t total)
+{
+	*progress = (struct cli_progress){
+		.cli = cli,
+		.label = label,
+		.total = total,
+		.started_us = pr_mono_us(),
+	};
+}
+
+void cli_progress_show(struct cli_progress *progress, int64_t done, int64_t count)
+{
+	if (!progress->cli->err_terminal)
+		return;
+	int64_t now_us = pr_mono_us();
+	if (now_us - progress->drawn_us < REDRAW_US)
+		return;
+	progress->drawn_us = now_us;
+
+	PR_CLEANUP_BUF struct pr_buf line = { 0 };
+	int64_t elapsed_ms = (now_us - progress->started_us) / 1000;
+	pr_buf_printf(&line, "\r\033[K%s ", progress->label);
+	if (progress->total > 0)
+		put_bar(&line, done, progress->total);
+	cli_put_count(&line, count);
+	if (elapsed_ms > 0) {
+		pr_buf_puts(&line, "  ");
+		cli_put_count(&line, count * 1000 / elapsed_ms);
+		pr_buf_puts(&line, "/s");
+	}
+	pr_buf_putc(&line, '\r');
+	ssize_t written = write(STDERR_FILENO, line.data, line.len);
+	(void)written; /* a bar that can not be drawn is no failure */
+	progress->cli->progress_shown = true;
+}
+
+void cli_progress_end(struct cli_progress *progress)
+{
+	if (!progress->cli->progress_shown)
+		return;
+	ssize_t written = write(STDERR_FILENO, "\r\033[K", 4);
+	(void)written;
+	progress->cli->progress_shown = false;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include "base/json.h"
+
+#include <string.h>
+
+void cli_put_row(struct pr_buf *out, const postroom_row *row)
+{
+	pr_buf_putc(out, '{');
+	cli_put_member(out, "id", row->id);
+	cli_put_int_member(out, "seq", row->seq);
+	cli_put_member(out, "namespace", row->ns);
+	cli_put_member(out, "topic", row->topic);
+	cli_put_member(out, "tenant_id", row->tenant_id);
+	cli_put_member(out, "key", row->key);
+	cli_put_member(out, "dedupe_key", row->dedupe_key);
+	cli_put_member(out, "correlation_id", row->correlation_id);
+	cli_put_json_member(out, "payload", row->payload, row->payload_len);
+	if (row->body) {
+		cli_put_json_member(out, "body_base64", "", 0);
+		pr_json_put_base64(out, row->body, row->body_len);
+	} else {
+		cli_put_member(out, "body_base64", NULL);
+	}
+	cli_put_member(out, "content_type", row->content_type);
+	cli_put_json_member(out, "headers", row->headers, strlen(row->headers));
+	cli_put_member(out, "status", row->status);
+	cli_put_int_member(out, "attempts", row->attempts);
+	cli_put_int_member(out, "claims", row->claims);
+	cli_put_time_member(out, "next_attempt_at", row->next_attempt_at_us);
+	cli_put_member(out, "locked_by", row->locked_by);
+	cli_put_time_member(out, "locked_until", row->locked_until_us);
+	cli_put_time_member(out, "last_attempt_at", row->last_attempt_at_us);
+	cli_put_member(out, "last_error", row->last_error);
+	cli_put_time_member(out, "created_at", row->created_at_us);
+	cli_put_time_member(out, "updated_at", row->updated_at_us);
+	cli_put_time_member(out, "delivered_at", row->delivered_at_us);
+	pr_buf_puts(out, "}\n");
+}
