@@ -6,6 +6,7 @@
  */
 #include "cli/cli.h"
 
+#include "base/time.h"
 #include "relay/relay.h"
 
 #include <pthread.h>
@@ -19,6 +20,7 @@ struct relay_options {
 	int64_t max_attempts;
 	int64_t backoff;
 	int64_t max_error_length;
+	const char *retention;
 };
 
 static const char *const backoffs[] = { "exponential", "constant", NULL };
@@ -69,6 +71,10 @@ static const struct pr_param params[] = {
 	{ .name = "shutdown-grace", .type = PR_PARAM_DURATION,
 	  .offset = OPTION(config.shutdown_grace_ms), .value = "DUR", .fallback = "20s",
 	  .max = 86400000, .help = "how long to finish what is in flight when told to stop" },
+	{ .name = "retention", .type = PR_PARAM_STRING, .offset = OPTION(retention), .value = "DUR",
+	  .fallback = "7d",
+	  .help = "delivered messages are deleted after this, and their dedupe keys with them; "
+		  "never keeps them" },
 	{ 0 },
 };
 
@@ -126,12 +132,29 @@ static void *watch_signals(void *context)
 	}
 }
 
+/* How much there is to do, for the bar; not knowing it is no reason to fail. */
+static int64_t count_backlog(struct cli *cli)
+{
+	const struct pr_store_config config = { .url = cli->global.db };
+	struct postroom_store *store = NULL;
+	postroom_counts counts = { 0 };
+
+	if (pr_store_open(&config, &store, NULL) >= 0)
+		postroom_stats(store, &counts, NULL, NULL);
+	pr_store_close(store);
+	return counts.pending + counts.processing;
+}
+
 static int run_relay(struct cli *cli, struct watch *watch, const struct pr_relay_config *config)
 {
 	struct pr_relay *relay = NULL;
 	struct pr_err err = { 0 };
 	int status = pr_relay_open(config, &relay, &err);
 
+	if (status >= 0 && config->drain && cli->err_terminal) {
+		cli_progress_begin(&watch->progress, cli, "drain", count_backlog(cli));
+		atomic_store(&watch->draw, true);
+	}
 	if (status >= 0) {
 		atomic_store(&watch->relay, relay);
 		status = pr_relay_run(relay, &err);
@@ -143,27 +166,14 @@ static int run_relay(struct cli *cli, struct watch *watch, const struct pr_relay
 	return cli_fail(cli, "%s", err.text);
 }
 
-/* The tables are made here, and a locked database is waited for: a service must survive its start. */
-static int prepare_database(struct cli *cli, struct watch *watch, bool drain)
+static int read_retention(struct cli *cli, const char *text, int64_t *ret_ms)
 {
-	const struct pr_store_config config = {
-		.url = cli->global.db, .create = true, .busy_wait_ms = -1,
-	};
-	struct postroom_store *store = NULL;
-	postroom_counts counts = { 0 };
 	struct pr_err err = { 0 };
-	int status = pr_store_open(&config, &store, &err);
 
-	if (status >= 0)
-		status = store->ops->migrate(store, NULL, NULL, &err);
-	if (status >= 0 && drain && cli->err_terminal)
-		status = store->ops->stats(store, &counts, NULL, NULL, &err);
-	pr_store_close(store);
-	if (status < 0)
-		return cli_store_fail(cli, &err);
-	cli_progress_begin(&watch->progress, cli, "drain", counts.pending + counts.processing);
-	atomic_store(&watch->draw, drain && cli->err_terminal);
-	return CLI_DONE;
+	*ret_ms = -1;
+	if (strcmp(text, "never") == 0 || pr_duration_parse(text, ret_ms, &err) >= 0)
+		return CLI_DONE;
+	return cli_usage(cli, "--retention: %s, or never", err.text);
 }
 
 static int read_config(struct cli *cli, struct relay_options *given, char tenant[PR_UUID_SIZE])
@@ -182,6 +192,9 @@ static int read_config(struct cli *cli, struct relay_options *given, char tenant
 	config->policy.max_attempts = (int32_t)given->max_attempts;
 	config->policy.backoff = (postroom_backoff)given->backoff;
 	config->policy.max_error_length = (int32_t)given->max_error_length;
+	status = read_retention(cli, given->retention, &config->retention_ms);
+	if (status != CLI_DONE)
+		return status;
 	config->log_level = (enum pr_log_level)cli->global.log_level;
 	config->log_format = (enum pr_log_format)cli->global.log_format;
 	if (pr_relay_config_check(config, &err) < 0)
@@ -206,13 +219,11 @@ static int run(struct cli *cli, void *options)
 	pthread_sigmask(SIG_BLOCK, &watch.set, NULL);
 	if (pthread_create(&thread, NULL, watch_signals, &watch) != 0)
 		return cli_fail(cli, "relay: can not start a thread: no resources left");
-	status = prepare_database(cli, &watch, given->config.drain);
-	if (status == CLI_DONE)
-		status = run_relay(cli, &watch, &given->config);
+	status = run_relay(cli, &watch, &given->config);
 	atomic_store(&watch.finished, true);
 	pthread_kill(thread, SIGHUP);
 	pthread_join(thread, NULL);
-	if (status == CLI_DONE)
+	if (atomic_load(&watch.draw))
 		cli_progress_end(&watch.progress);
 	pr_relay_close(atomic_load(&watch.relay));
 	return status;

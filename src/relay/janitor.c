@@ -6,6 +6,8 @@
  * 1. Each step is a short transaction with a pause behind it: the claims come
  *    first.
  * 2. A failure is left for the next round; the workers tell about trouble.
+ * 3. Only the relay's own scope is touched: another relay may have another
+ *    max_attempts and retention for the rest.
  */
 #include "relay/worker.h"
 
@@ -17,6 +19,7 @@
 
 static void sweep(struct pr_worker *worker)
 {
+	const struct pr_relay_config *config = &worker->relay->config;
 	struct pr_err err;
 	int status;
 
@@ -25,9 +28,8 @@ static void sweep(struct pr_worker *worker)
 		status = pr_worker_connect(worker, &err);
 		if (status >= 0)
 			status = worker->store->ops->sweep(
-				worker->store, &pr_table_outbox,
-				worker->relay->config.policy.max_attempts, AT_ONCE, &worker->batch,
-				&err);
+				worker->store, &pr_table_outbox, &config->scope,
+				config->policy.max_attempts, AT_ONCE, &worker->batch, &err);
 		if (status >= 0)
 			pr_log_buried(worker);
 	} while (status >= 0 && worker->batch.buried_count == AT_ONCE &&
@@ -36,10 +38,14 @@ static void sweep(struct pr_worker *worker)
 
 static void purge(struct pr_worker *worker)
 {
+	const struct pr_relay_config *config = &worker->relay->config;
 	postroom_filter old = {
 		.size = sizeof(old),
 		.status = "delivered",
-		.older_than_ms = worker->relay->config.retention_ms,
+		.ns = config->scope.ns,
+		.topic = config->scope.topic,
+		.tenant_id = config->scope.tenant_id,
+		.older_than_ms = config->retention_ms,
 	};
 	int64_t purged = 0;
 	struct pr_err err;

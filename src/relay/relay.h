@@ -19,7 +19,7 @@ struct pr_relay_config {
 	int64_t publish_timeout_ms; /* 0: the smaller of 10 s and half the lease */
 	int64_t shutdown_grace_ms;
 	struct pr_policy policy;
-	int64_t retention_ms; /* delivered messages are purged after this; < 0: never */
+	int64_t retention_ms; /* delivered messages in scope are purged after this; < 0: never */
 	bool drain;	      /* stop when nothing is left to do */
 	enum pr_log_level log_level;
 	enum pr_log_format log_format;

@@ -285,12 +285,15 @@ static int check_path(const struct sqlite_store *store, bool create, struct pr_e
 	if (!*store->path)
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "the database URL has no path; write sqlite:FILE");
-	if (!create && access(store->path, F_OK) < 0 && errno == ENOENT)
-		return pr_err_set(err, POSTROOM_UNAVAILABLE,
-				  "there is no database \"%s\"; name another with --db, or run "
-				  "`postroom migrate` to make it",
-				  store->path);
-	return POSTROOM_OK;
+	if (create || access(store->path, F_OK) == 0 || errno != ENOENT)
+		return POSTROOM_OK;
+	pr_err_set(err, POSTROOM_UNAVAILABLE,
+		   "there is no database \"%s\"; name another with --db, or run `postroom migrate` "
+		   "to make it",
+		   store->path);
+	if (err)
+		err->native = ENOENT; /* `migrate --dry-run` tells it from other failures */
+	return POSTROOM_UNAVAILABLE;
 }
 
 static void close_store(struct postroom_store *base)

@@ -102,8 +102,8 @@ int pr_sqlite_claim(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch,
 		    struct pr_err *err);
 int pr_sqlite_sweep(struct postroom_store *store, const struct pr_table *table,
-		    int32_t max_attempts, int32_t limit, struct postroom_batch *batch,
-		    struct pr_err *err);
+		    const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
+		    struct postroom_batch *batch, struct pr_err *err);
 int pr_sqlite_next_due(struct postroom_store *store, const struct pr_table *table,
 		       const struct pr_scope *scope, int64_t *ret_ms, struct pr_err *err);
 int pr_sqlite_unfinished(struct postroom_store *store, const struct pr_table *table,

@@ -250,18 +250,18 @@ int pr_sqlite_claim(struct postroom_store *base, const struct pr_table *table,
 	return status;
 }
 
-int pr_sqlite_sweep(struct postroom_store *base, const struct pr_table *table, int32_t max_attempts,
-		    int32_t limit, struct postroom_batch *batch, struct pr_err *err)
+int pr_sqlite_sweep(struct postroom_store *base, const struct pr_table *table,
+		    const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
+		    struct postroom_batch *batch, struct pr_err *err)
 {
-	static const struct pr_scope everything;
 	struct sqlite_store *store = sqlite_store(base);
 	int64_t now_us = pr_now_us();
 	int status = pr_sqlite_begin(base, err);
 
 	if (status < 0)
 		return status;
-	status = read_expired(store, table, &everything, now_us, max_attempts, max_attempts, limit,
-			      batch, err);
+	status = read_expired(store, table, scope, now_us, max_attempts, max_attempts, limit, batch,
+			      err);
 	if (status >= 0)
 		status = bury(store, table, batch, 0, EXPIRED_REASON, now_us, err);
 	status = pr_sqlite_end(base, status, err);

@@ -83,8 +83,8 @@ struct pr_store_ops {
 		      struct pr_err *err);
 	/* Buries expired leases without attempts left, at most limit; they are added to batch->buried. */
 	int (*sweep)(struct postroom_store *store, const struct pr_table *table,
-		     int32_t max_attempts, int32_t limit, struct postroom_batch *batch,
-		     struct pr_err *err);
+		     const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
+		     struct postroom_batch *batch, struct pr_err *err);
 	/* Until the next message becomes eligible by itself, 0 if one is; -1: none will. */
 	int (*next_due)(struct postroom_store *store, const struct pr_table *table,
 			const struct pr_scope *scope, int64_t *ret_ms, struct pr_err *err);
