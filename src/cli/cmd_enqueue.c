@@ -262,8 +262,8 @@ static int write_message(struct cli *cli, struct postroom_store *store,
 	return CLI_DONE;
 }
 
-static int open_box(struct cli *cli, const struct enqueue_options *given,
-		    struct postroom_store **ret)
+int enqueue_open(struct cli *cli, const struct enqueue_options *given,
+		 struct postroom_store **ret)
 {
 	int status = cli_open_store(cli, CLI_OPEN_CREATE, ret);
 	postroom_box *box = status == CLI_DONE ? (*ret)->ops->box(*ret) : NULL;
@@ -273,6 +273,17 @@ static int open_box(struct cli *cli, const struct enqueue_options *given,
 	if (!box)
 		return cli_fail(cli, "enqueue: no memory");
 	postroom_box_set_max_payload(box, (size_t)given->max_payload);
+	return CLI_DONE;
+}
+
+/* What will be refused anyway is refused before a database is made for it. */
+static int check(struct cli *cli, const struct enqueue_options *given,
+		 const postroom_message *message)
+{
+	struct pr_err err;
+
+	if (pr_message_check(message, (size_t)given->max_payload, &err) < 0)
+		return cli_fail(cli, "enqueue: %s", err.text);
 	return CLI_DONE;
 }
 
@@ -303,7 +314,9 @@ static int enqueue_one(struct cli *cli, const struct enqueue_options *given)
 		status = read_payload(cli, given, &content, &message);
 	message.headers = headers.data;
 	if (status == CLI_DONE)
-		status = open_box(cli, given, &store);
+		status = check(cli, given, &message);
+	if (status == CLI_DONE)
+		status = enqueue_open(cli, given, &store);
 	if (status == CLI_DONE)
 		status = write_message(cli, store, &message);
 	pr_store_close(store);
@@ -312,9 +325,6 @@ static int enqueue_one(struct cli *cli, const struct enqueue_options *given)
 
 static int enqueue_file(struct cli *cli, const struct enqueue_options *given)
 {
-	struct postroom_store *store = NULL;
-	int status;
-
 	if (cli->arg_count > 0)
 		return cli_usage(cli, "enqueue: with --ndjson, TOPIC and PAYLOAD stand in the lines");
 	if (given->ns || given->tenant || given->key || given->dedupe_key ||
@@ -323,11 +333,7 @@ static int enqueue_file(struct cli *cli, const struct enqueue_options *given)
 	    given->delay_ms > 0 || given->priority > 0)
 		return cli_usage(cli, "enqueue: with --ndjson, all that belongs to a message stands "
 				      "in its line");
-	status = open_box(cli, given, &store);
-	if (status == CLI_DONE)
-		status = enqueue_bulk(cli, given, store);
-	pr_store_close(store);
-	return status;
+	return enqueue_bulk(cli, given);
 }
 
 static int run(struct cli *cli, void *options)

@@ -24,8 +24,10 @@ struct enqueue_options {
 	bool atomic;
 };
 
-int enqueue_bulk(struct cli *cli, const struct enqueue_options *options,
-		 struct postroom_store *store);
+/* Opens the database, making it if need be, with a box that takes --max-payload. */
+int enqueue_open(struct cli *cli, const struct enqueue_options *options,
+		 struct postroom_store **ret);
+int enqueue_bulk(struct cli *cli, const struct enqueue_options *options);
 
 /* OUTBOX_WORKER_DUPLICATE: info, or a warning when the second is not the same message. */
 void enqueue_log_duplicate(struct cli *cli, const postroom_message *message,

@@ -246,31 +246,37 @@ static void release(struct bulk *bulk)
 		fclose(bulk->spool);
 }
 
-int enqueue_bulk(struct cli *cli, const struct enqueue_options *options,
-		 struct postroom_store *store)
+static int prepare(struct bulk *bulk, int fd)
 {
-	struct bulk bulk = { .cli = cli, .given = options, .store = store,
-			     .box = store->ops->box(store) };
+	bulk->messages = calloc(CHUNK_MAX, sizeof(*bulk->messages));
+	bulk->receipts = calloc(CHUNK_MAX, sizeof(*bulk->receipts));
+	bulk->lines = calloc(CHUNK_MAX, sizeof(*bulk->lines));
+	if (!bulk->messages || !bulk->receipts || !bulk->lines)
+		return pr_err_nomem(&bulk->err);
+	return ndjson_open(&bulk->in, fd, (size_t)bulk->given->max_payload, &bulk->err);
+}
+
+int enqueue_bulk(struct cli *cli, const struct enqueue_options *options)
+{
+	struct bulk bulk = { .cli = cli, .given = options };
 	int64_t size = 0;
-	int fd;
+	int fd = -1;
 	int status = open_input(cli, options->ndjson, &fd, &size);
 
-	if (status != CLI_DONE)
-		return status;
-	bulk.messages = calloc(CHUNK_MAX, sizeof(*bulk.messages));
-	bulk.receipts = calloc(CHUNK_MAX, sizeof(*bulk.receipts));
-	bulk.lines = calloc(CHUNK_MAX, sizeof(*bulk.lines));
-	if (!bulk.messages || !bulk.receipts || !bulk.lines)
-		status = pr_err_nomem(&bulk.err);
-	else
-		status = ndjson_open(&bulk.in, fd, (size_t)options->max_payload, &bulk.err);
-	cli_progress_begin(&bulk.progress, cli, "enqueue", size);
-	if (status >= 0)
-		status = work(&bulk);
-	cli_progress_end(&bulk.progress);
-	status = status < 0 ? report_failure(&bulk) : report_success(&bulk);
+	if (status == CLI_DONE)
+		status = enqueue_open(cli, options, &bulk.store);
+	if (status == CLI_DONE) {
+		bulk.box = bulk.store->ops->box(bulk.store);
+		cli_progress_begin(&bulk.progress, cli, "enqueue", size);
+		status = prepare(&bulk, fd);
+		if (status >= 0)
+			status = work(&bulk);
+		cli_progress_end(&bulk.progress);
+		status = status < 0 ? report_failure(&bulk) : report_success(&bulk);
+	}
 	release(&bulk);
-	if (fd != STDIN_FILENO)
+	pr_store_close(bulk.store);
+	if (fd > STDIN_FILENO)
 		close(fd);
 	return status;
 }
