@@ -9,9 +9,9 @@ all: build/build.ninja ## build the program and the library into build/ (the def
 build/build.ninja:
 	@{ command -v meson && command -v ninja && command -v pkg-config && \
 		pkg-config --exists sqlite3 libcrypto; } >/dev/null 2>&1 || tools/install build
-	@meson setup build
+	@mkdir -p build; meson setup build >build/setup.log 2>&1 || { cat build/setup.log; exit 1; }
 
-demo: all ## see the product do its job, in under a minute
+demo: build/build.ninja ## see the product do its job, in under a minute
 	@tools/demo
 
 check: build/build.ninja ## build every way there is and run all the tests
