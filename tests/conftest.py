@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of the program share: run it as a user would, and wait for what it does.
+
+The program under test is $POSTROOM, build/postroom unless set. Every test has a
+directory of its own (tmp_path) as its working directory, and a database in it
+that $POSTROOM_DB names, so that a command line needs no --db.
+"""
+import json
+import os
+import pathlib
+import sqlite3
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAM = os.environ.get('POSTROOM') or str(ROOT / 'build' / 'postroom')
+PATIENCE = 60  # seconds after which a condition will never come true
+
+
+def wait_until(condition, what='the condition'):
+    """Waits for condition() to be true, and returns what it was."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f'waited {PATIENCE} s for {what}'
+        time.sleep(0.01)
+
+
+class Result:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def lines(self):
+        return self.out.splitlines()
+
+    @property
+    def objects(self):
+        """stdout as one JSON object a line."""
+        return [json.loads(line) for line in self.lines]
+
+    @property
+    def object(self):
+        objects = self.objects
+        assert len(objects) == 1, self.out
+        return objects[0]
+
+    def __repr__(self):
+        return f'exit {self.code}\nstdout: {self.out[-2000:]}\nstderr: {self.err[-2000:]}'
+
+
+class Postroom:
+    """postroom('list', '--json') runs the program; the answer has code, out and err."""
+
+    def __init__(self, db, cwd):
+        self.db, self.cwd, self.processes = str(db), str(cwd), []
+
+    def environment(self, extra=None):
+        env = {name: value for name, value in os.environ.items()
+               if not name.startswith('POSTROOM') and name not in ('NO_COLOR', 'TERM')}
+        env['POSTROOM_DB'] = self.db
+        env['TERM'] = 'xterm'
+        env.update(extra or {})
+        return env
+
+    def __call__(self, *args, input=None, env=None, cwd=None, **options):
+        if isinstance(input, str):
+            input = input.encode()
+        if input is None and 'stdin' not in options:
+            options['stdin'] = subprocess.DEVNULL
+        for stream in ('stdout', 'stderr'):
+            options.setdefault(stream, subprocess.PIPE)
+        done = subprocess.run([PROGRAM, *map(str, args)], input=input, cwd=cwd or self.cwd,
+                              env=self.environment(env), timeout=PATIENCE * 5, **options)
+        return Result(done.returncode, (done.stdout or b'').decode('utf-8', 'replace'),
+                      (done.stderr or b'').decode('utf-8', 'replace'))
+
+    def ok(self, *args, **options):
+        """The same, for what must succeed."""
+        result = self(*args, **options)
+        assert result.code == 0, result
+        return result
+
+    def fails(self, code, *args, **options):
+        """For what must fail: with this status, one line on stderr, and nothing on stdout."""
+        result = self(*args, **options)
+        assert result.code == code, result
+        assert result.out == '', result
+        lines = result.err.splitlines()
+        assert len(lines) == 1 and lines[0].startswith('postroom: '), result
+        return lines[0].removeprefix('postroom: ')
+
+    def start(self, *args, env=None, cwd=None, **options):
+        """In the background; ended with the test if it still runs."""
+        for stream in ('stdout', 'stderr'):
+            options.setdefault(stream, subprocess.PIPE)
+        options.setdefault('stdin', subprocess.DEVNULL)
+        process = subprocess.Popen([PROGRAM, *map(str, args)], cwd=cwd or self.cwd,
+                                   env=self.environment(env), **options)
+        self.processes.append(process)
+        return process
+
+    def enqueue(self, topic='orders.created', payload='{}', *args, **options):
+        """Writes one message and returns its id."""
+        return self.ok('enqueue', topic, payload, '--json', *args, **options).object['id']
+
+    def rows(self, *args):
+        """Whole rows, newest first."""
+        return self.ok('list', '--json', '--limit', '1000000', *args).objects
+
+    def show(self, id):
+        return self.ok('show', id, '--json').object
+
+    def stats(self):
+        return self.ok('stats', '--json').object
+
+    def end(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream:
+                    stream.close()
+
+
+@pytest.fixture
+def db(tmp_path):
+    """The path of the test's database, which does not exist yet."""
+    return tmp_path / 'outbox.db'
+
+
+@pytest.fixture
+def postroom(db, tmp_path):
+    program = Postroom(db, tmp_path)
+    yield program
+    program.end()
+
+
+@pytest.fixture
+def sql(db):
+    """sql('SELECT …') runs one statement on the database, by a connection of its own."""
+    def run(statement, *parameters):
+        connection = sqlite3.connect(db, timeout=PATIENCE)
+        try:
+            with connection:
+                return connection.execute(statement, parameters).fetchall()
+        finally:
+            connection.close()
+    return run
