@@ -40,16 +40,17 @@ int pr_err_errno(struct pr_err *err, int status, const char *format, ...)
 
 int pr_err_prefix(struct pr_err *err, const char *format, ...)
 {
-	char text[sizeof(err->text)];
+	char text[2 * sizeof(err->text) + sizeof(": ")];
 	size_t used;
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
+	vsnprintf(text, sizeof(err->text), format, args);
 	va_end(args);
 	used = strlen(text);
 	snprintf(text + used, sizeof(text) - used, ": %s", err->text);
-	memcpy(err->text, text, sizeof(text));
+	text[sizeof(err->text) - 1] = '\0';
+	memcpy(err->text, text, sizeof(err->text));
 	return err->status;
 }
 
