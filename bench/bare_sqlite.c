@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The yardstick: the smallest loop that makes the same durable writes as
  * Postroom on the same tables, with nothing around it: no checks of its own,
@@ -21,6 +21,10 @@
 #define LEASE_US 30000000
 #define FIRST_TEXT 4 /* of COLUMNS: numbers stand before, texts and the body from here on */
 #define LAST_TEXT 14
+/* As the store has them: the loop around the statements is compared, not the settings. */
+#define SETTINGS                                                                             \
+	"PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4000; " \
+	"PRAGMA wal_autocheckpoint = 4000"
 #define COLUMNS                                                                              \
 	"seq, claims, attempts, created_at, id, namespace, topic, key, tenant_id, "          \
 	"dedupe_key, correlation_id, content_type, headers, payload, body"
@@ -199,9 +203,7 @@ int main(int argc, char **argv)
 	must(sqlite3_open_v2(argv[2], &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) ==
 		     SQLITE_OK,
 	     argv[2]);
-	must(sqlite3_exec(db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL", NULL, NULL,
-			  NULL) == SQLITE_OK,
-	     "WAL");
+	must(sqlite3_exec(db, SETTINGS, NULL, NULL, NULL) == SQLITE_OK, SETTINGS);
 	begin = prepare("BEGIN IMMEDIATE");
 	commit = prepare("COMMIT");
 	int64_t count = atoll(argv[3]), batch = atoll(argv[4]);

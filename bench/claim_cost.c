@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a claim costs with a long history, against the same claim on an empty
  * table. Both databases get a few due messages at a time; claims of them, and

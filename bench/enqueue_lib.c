@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bulk enqueue as an application does it, through the library and on its own
  * connection, in the same transactions as `bare_sqlite insert`.
@@ -11,6 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The same as bare_sqlite's. */
+#define SETTINGS                                                                             \
+	"PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4000; " \
+	"PRAGMA wal_autocheckpoint = 4000"
 
 static sqlite3 *db;
 
@@ -54,8 +59,7 @@ int main(int argc, char **argv)
 
 	must(sqlite3_open_v2(argv[1], &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) ==
 			     SQLITE_OK &&
-		     sqlite3_exec(db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL", NULL,
-				  NULL, NULL) == SQLITE_OK,
+		     sqlite3_exec(db, SETTINGS, NULL, NULL, NULL) == SQLITE_OK,
 	     sqlite3_errmsg(db));
 	sqlite3_stmt *begin, *commit;
 	must(sqlite3_prepare_v2(db, "BEGIN IMMEDIATE", -1, &begin, NULL) == SQLITE_OK &&

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What this database and this sink can do: bulk enqueue, drain, and the time
  * from enqueue to delivery under a steady trickle.
@@ -116,6 +116,7 @@ static int start_relay(struct bench *bench, struct runner *runner, const char *t
 		/* One attempt: retries would measure the backoff. */
 		.policy = { .max_attempts = 1, .base_delay_ms = 1000, .max_delay_ms = 1000,
 			    .max_error_length = 2000 },
+		.retention_ms = -1,
 		.retention_ms = -1,
 		.drain = drain,
 		/* A line a message would measure the terminal. */
