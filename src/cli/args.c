@@ -31,7 +31,7 @@ static const struct pr_param *find_letter(const struct pr_param *table, char let
 	return NULL;
 }
 
-/* Looks up "--name", "--name=value", "-x" or "-xvalue"; *ret_value is what is glued to it, or NULL. */
+/* Looks up "--name", "--name=value", "-x" or "-xvalue"; *ret_value is the part glued to it. */
 static const struct pr_param *find_option(const struct pr_param *table, const char *word,
 					  const char **ret_value)
 {
@@ -94,8 +94,10 @@ static int unknown_option(struct cli *cli, const char *word)
 	size_t len = strcspn(word, "=");
 
 	if (word[1] != '-')
-		return cli_usage(cli, "unknown option %s; an argument that begins with a dash "
-				      "goes behind --", word);
+		return cli_usage(cli,
+				 "unknown option %s; an argument that begins with a dash "
+				 "goes behind --",
+				 word);
 	if (len - 2 < sizeof(name))
 		memcpy(name, word + 2, len - 2);
 	size_t count = add_names(cli_global_params, names, 0);

@@ -28,7 +28,7 @@ struct cli_command {
 	const char *name;
 	const char *synopsis; /* what follows the name, one way of use a line; "" if nothing does */
 	const char *summary;  /* one line for `postroom --help` */
-	const char *about;    /* paragraphs for `postroom help NAME`, lines under 80 columns */
+	const char *about;    /* for `postroom help NAME`; a blank line begins a paragraph */
 	const char *examples; /* whole command lines, one a line */
 	const struct pr_param *params; /* ends with name NULL; NULL: no options */
 	size_t options_size;	       /* of the struct that params fill */
@@ -58,9 +58,9 @@ struct cli {
 	struct pr_log log; /* stderr */
 	struct pr_buf out; /* waits for stdout; see cli_flush() */
 	bool out_failed;
-	int out_errno;	   /* why */
+	int out_errno;		 /* why */
 	const char *out_context; /* what a broken stdout does not undo: "the message was written" */
-	bool out_terminal; /* stdout is one: tables */
+	bool out_terminal;	 /* stdout is one: tables */
 	bool out_colour;
 	bool err_terminal; /* stderr is one: progress */
 	bool err_colour;
@@ -70,7 +70,7 @@ struct cli {
 extern const struct cli_command *const cli_commands[]; /* ends in NULL */
 extern const struct pr_param cli_global_params[];      /* into struct cli_globals */
 
-/* args.c: finds the command and parses everything. argv must outlive cli. *ret_options is the caller's to free. */
+/* args.c: finds the command and parses all. argv must outlive cli; the caller frees *ret_options. */
 int cli_parse(struct cli *cli, int argc, char **argv, void **ret_options);
 const struct cli_command *cli_find_command(const char *name);
 int cli_unknown_command(struct cli *cli, const char *word); /* CLI_USAGE, with the nearest one */
@@ -96,7 +96,7 @@ bool cli_flush_some(struct cli *cli);
 /* Appends text with control characters made visible, so that no data can play with the terminal. */
 void cli_put_text(struct pr_buf *out, const char *text);
 void cli_put_lines(struct pr_buf *out, const char *text, size_t len); /* newlines and tabs stay */
-void cli_put_count(struct pr_buf *out, int64_t number); /* 1,234,567 */
+void cli_put_count(struct pr_buf *out, int64_t number);		      /* 1,234,567 */
 /* To cli->out: "1,234 messages" on a terminal, "1234 messages" in a pipe, "1 message" alone. */
 void cli_put_messages(struct cli *cli, int64_t number, const char *status);
 
@@ -104,7 +104,7 @@ void cli_put_messages(struct cli *cli, int64_t number, const char *status);
 void cli_put_member(struct pr_buf *out, const char *name, const char *text);
 void cli_put_int_member(struct pr_buf *out, const char *name, int64_t value);
 void cli_put_time_member(struct pr_buf *out, const char *name, int64_t time_us);
-/* Checked JSON, in one line: white space between tokens may hold newlines, a line of output may not. */
+/* Checked JSON, in one line: newlines between its tokens become blanks. */
 void cli_put_json_member(struct pr_buf *out, const char *name, const char *text, size_t len);
 /* One object a line. */
 void cli_begin_object(struct cli *cli);
@@ -123,7 +123,8 @@ size_t cli_columns(void); /* the terminal's width */
  */
 enum cli_open { CLI_OPEN_EXISTING, CLI_OPEN_CREATE };
 int cli_open_store(struct cli *cli, enum cli_open mode, struct postroom_store **ret);
-int cli_store_fail(struct cli *cli, const struct pr_err *err); /* for those who open it by themselves */
+/* For those who open it by themselves: tells the error. */
+int cli_store_fail(struct cli *cli, const struct pr_err *err);
 #define CLI_BUSY_WAIT_MS 5000
 
 /* progress.c: a bar on stderr, only when that is a terminal; otherwise all of it does nothing. */
@@ -136,7 +137,7 @@ struct cli_progress {
 };
 void cli_progress_begin(struct cli_progress *progress, struct cli *cli, const char *label,
 			int64_t total);
-/* done of total; count is what the bar tells the user, often the same. Cheap enough for a call a row. */
+/* done of total; count is what the bar tells the user, often the same. Cheap. */
 void cli_progress_show(struct cli_progress *progress, int64_t done, int64_t count);
 void cli_progress_end(struct cli_progress *progress);
 
@@ -163,7 +164,8 @@ struct cli_table {
 void cli_table_begin(struct cli_table *table, struct cli *cli, const char *const *heads);
 void cli_table_cell(struct cli_table *table, enum cli_colour colour, const char *text);
 void cli_table_int(struct cli_table *table, int64_t number);
-bool cli_table_end(struct cli_table *table); /* prints what is left, releases; false if stdout is broken */
+/* Prints what is left and releases; false if stdout is broken. */
+bool cli_table_end(struct cli_table *table);
 
 /* rows.c: a row of the outbox as one JSON object, every column a member. */
 void cli_put_row(struct pr_buf *out, const postroom_row *row);
@@ -176,6 +178,7 @@ struct cli_filter {
 	const char *key;
 	char tenant_text[PR_UUID_SIZE];
 };
+/* clang-format off */
 #define CLI_FILTER_PARAMS(owner, member)                                                    \
 	{ .name = "topic", .type = PR_PARAM_STRING, .offset = offsetof(owner, member.topic), \
 	  .value = "PATTERN", .help = "only this topic; * stands for any characters" },      \
@@ -185,6 +188,7 @@ struct cli_filter {
 	  .value = "UUID", .help = "only this tenant" },                                     \
 	{ .name = "key", .type = PR_PARAM_STRING, .offset = offsetof(owner, member.key),     \
 	  .value = "KEY", .help = "only this key" }
+/* clang-format on */
 /* Checks it and fills the members of ret that it speaks of. */
 int cli_filter_read(struct cli *cli, struct cli_filter *filter, postroom_filter *ret);
 bool cli_filter_any(const struct cli_filter *filter);

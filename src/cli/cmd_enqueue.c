@@ -15,45 +15,97 @@
 #define READ_SIZE ((size_t)64 * 1024)
 
 static const struct pr_param params[] = {
-	{ .name = "namespace", .type = PR_PARAM_STRING, .offset = OPTION(ns), .value = "NAME",
+	{ .name = "namespace",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(ns),
+	  .value = "NAME",
 	  .help = "namespace (default: default)" },
-	{ .name = "tenant", .type = PR_PARAM_STRING, .offset = OPTION(tenant), .value = "UUID",
+	{ .name = "tenant",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(tenant),
+	  .value = "UUID",
 	  .help = "the tenant it belongs to" },
-	{ .name = "key", .type = PR_PARAM_STRING, .offset = OPTION(key), .value = "KEY",
+	{ .name = "key",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(key),
+	  .value = "KEY",
 	  .help = "messages of one key are delivered in order" },
-	{ .name = "dedupe-key", .type = PR_PARAM_STRING, .offset = OPTION(dedupe_key),
-	  .value = "KEY", .help = "a second message with it is a duplicate; begins with TENANT/ "
-				  "when there is a tenant" },
-	{ .name = "idempotency-key", .type = PR_PARAM_STRING, .offset = OPTION(idempotency_key),
-	  .value = "KEY", .help = "the same, and the TENANT/ is put before it" },
-	{ .name = "identity", .type = PR_PARAM_STRING, .offset = OPTION(identity),
-	  .value = "PARTS", .help = "CATEGORY:ENTITY:KIND[:VERSION]: the idempotency key is made "
-				    "of these and the tenant, as by `postroom key`; an ENTITY "
-				    "that holds a ':' needs the VERSION too" },
-	{ .name = "correlation-id", .type = PR_PARAM_STRING, .offset = OPTION(correlation_id),
-	  .value = "ID", .help = "passed on with the message" },
-	{ .name = "header", .type = PR_PARAM_LIST, .offset = OPTION(headers),
-	  .value = "NAME=VALUE", .help = "a header; again for more" },
-	{ .name = "content-type", .type = PR_PARAM_STRING, .offset = OPTION(content_type),
-	  .value = "TYPE", .help = "what it is (default: application/json, or "
-				   "application/octet-stream with a body)" },
-	{ .name = "body-file", .type = PR_PARAM_STRING, .offset = OPTION(body_file),
-	  .value = "FILE", .help = "binary content instead of a payload; - is stdin" },
-	{ .name = "delay", .type = PR_PARAM_DURATION, .offset = OPTION(delay_ms), .value = "DUR",
-	  .max = POSTROOM_DELAY_MAX_MS, .help = "not before this time has passed" },
-	{ .name = "priority", .type = PR_PARAM_INT, .offset = OPTION(priority),
-	  .value = "SECONDS", .max = POSTROOM_PRIORITY_MAX,
+	{ .name = "dedupe-key",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(dedupe_key),
+	  .value = "KEY",
+	  .help = "a second message with it is a duplicate; begins with TENANT/ "
+		  "when there is a tenant" },
+	{ .name = "idempotency-key",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(idempotency_key),
+	  .value = "KEY",
+	  .help = "the same, and the TENANT/ is put before it" },
+	{ .name = "identity",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(identity),
+	  .value = "PARTS",
+	  .help = "CATEGORY:ENTITY:KIND[:VERSION]: the idempotency key is made "
+		  "of these and the tenant, as by `postroom key`; an ENTITY "
+		  "that holds a ':' needs the VERSION too" },
+	{ .name = "correlation-id",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(correlation_id),
+	  .value = "ID",
+	  .help = "passed on with the message" },
+	{ .name = "header",
+	  .type = PR_PARAM_LIST,
+	  .offset = OPTION(headers),
+	  .value = "NAME=VALUE",
+	  .help = "a header; again for more" },
+	{ .name = "content-type",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(content_type),
+	  .value = "TYPE",
+	  .help = "what it is (default: application/json, or "
+		  "application/octet-stream with a body)" },
+	{ .name = "body-file",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(body_file),
+	  .value = "FILE",
+	  .help = "binary content instead of a payload; - is stdin" },
+	{ .name = "delay",
+	  .type = PR_PARAM_DURATION,
+	  .offset = OPTION(delay_ms),
+	  .value = "DUR",
+	  .max = POSTROOM_DELAY_MAX_MS,
+	  .help = "not before this time has passed" },
+	{ .name = "priority",
+	  .type = PR_PARAM_INT,
+	  .offset = OPTION(priority),
+	  .value = "SECONDS",
+	  .max = POSTROOM_PRIORITY_MAX,
 	  .help = "head start over messages without one" },
-	{ .name = "max-payload", .type = PR_PARAM_SIZE, .offset = OPTION(max_payload),
-	  .value = "SIZE", .fallback = "1M", .min = 1, .max = POSTROOM_PAYLOAD_MAX,
+	{ .name = "max-payload",
+	  .type = PR_PARAM_SIZE,
+	  .offset = OPTION(max_payload),
+	  .value = "SIZE",
+	  .fallback = "1M",
+	  .min = 1,
+	  .max = POSTROOM_PAYLOAD_MAX,
 	  .help = "largest payload or body" },
-	{ .name = "ndjson", .type = PR_PARAM_STRING, .offset = OPTION(ndjson), .value = "FILE",
+	{ .name = "ndjson",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(ndjson),
+	  .value = "FILE",
 	  .help = "many messages: one JSON object a line, members named as the columns (topic, "
 		  "payload, key, headers, body_base64, delay, …); - is stdin" },
-	{ .name = "batch-size", .type = PR_PARAM_INT, .offset = OPTION(batch_size), .value = "N",
-	  .fallback = "1000", .min = 1, .max = INT32_MAX,
+	{ .name = "batch-size",
+	  .type = PR_PARAM_INT,
+	  .offset = OPTION(batch_size),
+	  .value = "N",
+	  .fallback = "1000",
+	  .min = 1,
+	  .max = INT32_MAX,
 	  .help = "with --ndjson: messages a transaction" },
-	{ .name = "atomic", .type = PR_PARAM_FLAG, .offset = OPTION(atomic),
+	{ .name = "atomic",
+	  .type = PR_PARAM_FLAG,
+	  .offset = OPTION(atomic),
 	  .help = "with --ndjson: all in one transaction, or none" },
 	{ 0 },
 };
@@ -98,8 +150,10 @@ static int read_content(struct cli *cli, int fd, const char *what, size_t max, s
 		out->len += n > 0 ? (size_t)n : 0;
 	}
 	if (out->len > max)
-		return cli_fail(cli, "enqueue: the %s is larger than the maximum of %zu bytes; "
-				     "--max-payload allows more, up to 64M", what, max);
+		return cli_fail(cli,
+				"enqueue: the %s is larger than the maximum of %zu bytes; "
+				"--max-payload allows more, up to 64M",
+				what, max);
 	return CLI_DONE;
 }
 
@@ -149,7 +203,8 @@ static int read_body(struct cli *cli, const struct enqueue_options *given, struc
 	return status;
 }
 
-static bool has_header(const struct pr_param_list *list, size_t before, const char *name, size_t len)
+static bool has_header(const struct pr_param_list *list, size_t before, const char *name,
+		       size_t len)
 {
 	for (size_t i = 0; i < before; i++) {
 		if (strncmp(list->items[i], name, len) == 0 && list->items[i][len] == '=')
@@ -257,13 +312,13 @@ static int write_message(struct cli *cli, struct postroom_store *store,
 		enqueue_put_receipt(&cli->out, &receipt);
 	else
 		pr_buf_printf(&cli->out, "%s%s\n", receipt.id,
-			      receipt.duplicate && cli->out_terminal ?
-				      "  (a duplicate: this is the first one's id)" : "");
+			      receipt.duplicate && cli->out_terminal
+				      ? "  (a duplicate: this is the first one's id)"
+				      : "");
 	return CLI_DONE;
 }
 
-int enqueue_open(struct cli *cli, const struct enqueue_options *given,
-		 struct postroom_store **ret)
+int enqueue_open(struct cli *cli, const struct enqueue_options *given, struct postroom_store **ret)
 {
 	int status = cli_open_store(cli, CLI_OPEN_CREATE, ret);
 	postroom_box *box = status == CLI_DONE ? (*ret)->ops->box(*ret) : NULL;
@@ -326,13 +381,15 @@ static int enqueue_one(struct cli *cli, const struct enqueue_options *given)
 static int enqueue_file(struct cli *cli, const struct enqueue_options *given)
 {
 	if (cli->arg_count > 0)
-		return cli_usage(cli, "enqueue: with --ndjson, TOPIC and PAYLOAD stand in the lines");
+		return cli_usage(cli,
+				 "enqueue: with --ndjson, TOPIC and PAYLOAD stand in the lines");
 	if (given->ns || given->tenant || given->key || given->dedupe_key ||
 	    given->idempotency_key || given->identity || given->correlation_id ||
 	    given->headers.count > 0 || given->content_type || given->body_file ||
 	    given->delay_ms > 0 || given->priority > 0)
-		return cli_usage(cli, "enqueue: with --ndjson, all that belongs to a message stands "
-				      "in its line");
+		return cli_usage(cli,
+				 "enqueue: with --ndjson, all that belongs to a message stands "
+				 "in its line");
 	return enqueue_bulk(cli, given);
 }
 
@@ -343,7 +400,8 @@ static int run(struct cli *cli, void *options)
 	if (given->ndjson)
 		return enqueue_file(cli, given);
 	if (cli->arg_count == 0)
-		return cli_usage(cli, "enqueue: the TOPIC is missing: postroom enqueue TOPIC [PAYLOAD]");
+		return cli_usage(cli,
+				 "enqueue: the TOPIC is missing: postroom enqueue TOPIC [PAYLOAD]");
 	return enqueue_one(cli, given);
 }
 
@@ -351,10 +409,10 @@ const struct cli_command cmd_enqueue = {
 	.name = "enqueue",
 	.synopsis = "TOPIC [PAYLOAD]\n--ndjson FILE",
 	.summary = "Write a message, or a file of them, into the outbox",
-	.about = "PAYLOAD is JSON; - or nothing reads it from stdin. Prints the message's id, the\n"
-		 "first one's if it is a duplicate. Makes the database if there is none.\n"
-		 "With --ndjson a bad line ends the run: its transaction is undone, earlier ones stay,\n"
-		 "and the error says which lines were written.",
+	.about = "PAYLOAD is JSON; - or nothing reads it from stdin. Prints the message's "
+		 "id, the first one's if it is a duplicate. Makes the database if there is "
+		 "none. With --ndjson a bad line ends the run: its transaction is undone, "
+		 "earlier ones stay, and the error says which lines were written.",
 	.examples = "postroom enqueue orders.created '{\"order\": 17}' --key 17\n"
 		    "postroom enqueue mail.send --delay 10m --header trace=abc < mail.json\n"
 		    "postroom enqueue scans --body-file page.png --content-type image/png\n"

@@ -12,7 +12,8 @@ static int run(struct cli *cli, void *options)
 	if (status == POSTROOM_NOMEM)
 		return cli_fail(cli, "key: no memory");
 	if (status < 0)
-		return cli_fail(cli, "key: only ENTITY may hold a ':', and every part must be UTF-8");
+		return cli_fail(cli,
+				"key: only ENTITY may hold a ':', and every part must be UTF-8");
 	if (cli->global.json) {
 		cli_begin_object(cli);
 		cli_put_member(&cli->out, "key", key);
@@ -27,9 +28,10 @@ const struct cli_command cmd_key = {
 	.name = "key",
 	.synopsis = "TENANT CATEGORY ENTITY KIND [VERSION]",
 	.summary = "Print the deterministic idempotency key of an event",
-	.about = "The same five parts give the same UUID, here, in the C library and in SQL: the\n"
-		 "first 16 bytes of SHA-256 over tenant:category:entity:kind:version in lower case.\n"
-		 "VERSION is 0 unless given. Only ENTITY may hold a ':'. Nothing is written.",
+	.about = "The same five parts give the same UUID, here, in the C library and in "
+		 "SQL: the first 16 bytes of SHA-256 over "
+		 "tenant:category:entity:kind:version in lower case. VERSION is 0 unless "
+		 "given. Only ENTITY may hold a ':'. Nothing is written.",
 	.examples = "postroom key 7b9f0a52-4c1e-4d1f-9d53-0c9f4b7f2a10 order 4711 created\n"
 		    "postroom key '' invoice eu:2026:17 paid 2",
 	.min_args = 4,

@@ -10,19 +10,31 @@ struct list_options {
 	const char *after;
 };
 
-static const char *const statuses[] = { "any",	     "pending",	  "failed", "processing",
-					"delivered", "dead", NULL };
+static const char *const statuses[] = { "any",	     "pending", "failed", "processing",
+					"delivered", "dead",	NULL };
 
 static const struct pr_param params[] = {
-	{ .name = "status", .type = PR_PARAM_CHOICE, .offset = offsetof(struct list_options, status),
-	  .value = "STATUS", .fallback = "any", .choices = statuses,
+	{ .name = "status",
+	  .type = PR_PARAM_CHOICE,
+	  .offset = offsetof(struct list_options, status),
+	  .value = "STATUS",
+	  .fallback = "any",
+	  .choices = statuses,
 	  .help = "only these; failed ones are pending after at least one try" },
 	CLI_FILTER_PARAMS(struct list_options, filter),
-	{ .name = "limit", .type = PR_PARAM_INT, .offset = offsetof(struct list_options, limit),
-	  .value = "N", .fallback = "50", .min = 1, .max = INT32_MAX,
+	{ .name = "limit",
+	  .type = PR_PARAM_INT,
+	  .offset = offsetof(struct list_options, limit),
+	  .value = "N",
+	  .fallback = "50",
+	  .min = 1,
+	  .max = INT32_MAX,
 	  .help = "at most so many" },
-	{ .name = "after", .type = PR_PARAM_STRING, .offset = offsetof(struct list_options, after),
-	  .value = "ID", .help = "go on behind this message, the last one of an earlier list" },
+	{ .name = "after",
+	  .type = PR_PARAM_STRING,
+	  .offset = offsetof(struct list_options, after),
+	  .value = "ID",
+	  .help = "go on behind this message, the last one of an earlier list" },
 	{ 0 },
 };
 
@@ -54,7 +66,7 @@ static int print_row(void *context, const postroom_row *row)
 
 static int run(struct cli *cli, void *options)
 {
-	static const char *const heads[] = { "ID",    "STATUS", "TRIES", "CREATED",
+	static const char *const heads[] = { "ID",    "STATUS", "TRIES",      "CREATED",
 					     "TOPIC", "KEY",	"LAST ERROR", NULL };
 	struct list_options *given = options;
 	postroom_filter filter = { .size = sizeof(filter), .after = given->after };
@@ -84,8 +96,8 @@ const struct cli_command cmd_list = {
 	.name = "list",
 	.synopsis = "[OPTIONS]",
 	.summary = "List messages, newest first",
-	.about = "A table on a terminal; in a pipe the same columns between tabs, without a head.\n"
-		 "--json prints whole rows, payloads included.",
+	.about = "A table on a terminal; in a pipe the same columns between tabs, without "
+		 "a head. --json prints whole rows, payloads included.",
 	.examples = "postroom list --status dead\n"
 		    "postroom list --topic 'orders.*' --limit 10\n"
 		    "postroom list --json --status dead | jq -r .last_error",

@@ -11,10 +11,12 @@ struct migrate_options {
 };
 
 static const struct pr_param params[] = {
-	{ .name = "dry-run", .type = PR_PARAM_FLAG,
+	{ .name = "dry-run",
+	  .type = PR_PARAM_FLAG,
 	  .offset = offsetof(struct migrate_options, dry_run),
 	  .help = "print the SQL that would run, and change nothing" },
-	{ .name = "status", .type = PR_PARAM_FLAG,
+	{ .name = "status",
+	  .type = PR_PARAM_FLAG,
 	  .offset = offsetof(struct migrate_options, status),
 	  .help = "show what has been applied, when and by which version" },
 	{ 0 },
@@ -36,8 +38,8 @@ static void put_json(struct cli *cli, const struct pr_migration *migration, int6
 	cli_end_object(cli);
 }
 
-static void tell_applied(void *context, const struct pr_migration *migration,
-			 int64_t applied_at_us, const char *applied_by)
+static void tell_applied(void *context, const struct pr_migration *migration, int64_t applied_at_us,
+			 const char *applied_by)
 {
 	struct migrate_run *run = context;
 
@@ -49,8 +51,8 @@ static void tell_applied(void *context, const struct pr_migration *migration,
 			      migration->name);
 }
 
-static void tell_status(void *context, const struct pr_migration *migration,
-			int64_t applied_at_us, const char *applied_by)
+static void tell_status(void *context, const struct pr_migration *migration, int64_t applied_at_us,
+			const char *applied_by)
 {
 	struct migrate_run *run = context;
 	char time[PR_RFC3339_SIZE];
@@ -111,7 +113,8 @@ static int look(struct cli *cli, bool dry_run)
 	int status = open_to_look(cli, dry_run, &store, &err);
 
 	if (status >= 0)
-		status = store->ops->migrations(store, dry_run ? tell_sql : tell_status, &run, &err);
+		status = store->ops->migrations(store, dry_run ? tell_sql : tell_status, &run,
+						&err);
 	pr_store_close(store);
 	return status < 0 ? cli_store_fail(cli, &err) : CLI_DONE;
 }
@@ -150,9 +153,9 @@ const struct cli_command cmd_migrate = {
 	.name = "migrate",
 	.synopsis = "[--dry-run | --status]",
 	.summary = "Create or upgrade the tables",
-	.about = "Doing it again and again is harmless, and so are two at once. With SQLite, enqueue\n"
-		 "and relay do it by themselves; this is for those who want to see it, or to make the\n"
-		 "tables before an application uses them.",
+	.about = "Doing it again and again is harmless, and so are two at once. With "
+		 "SQLite, enqueue and relay do it by themselves; this is for those who "
+		 "want to see it, or to make the tables before an application uses them.",
 	.examples = "postroom --db shop.db migrate\n"
 		    "postroom --db shop.db migrate --dry-run\n"
 		    "postroom --db shop.db migrate --status",

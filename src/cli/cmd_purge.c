@@ -20,18 +20,25 @@ struct purge_options {
 };
 
 static const struct pr_param params[] = {
-	{ .name = "status", .type = PR_PARAM_STRING, .offset = offsetof(struct purge_options, status),
-	  .value = "STATUS", .help = "delivered or dead; has to be given" },
-	{ .name = "older-than", .type = PR_PARAM_DURATION,
-	  .offset = offsetof(struct purge_options, older_than_ms), .value = "DUR",
+	{ .name = "status",
+	  .type = PR_PARAM_STRING,
+	  .offset = offsetof(struct purge_options, status),
+	  .value = "STATUS",
+	  .help = "delivered or dead; has to be given" },
+	{ .name = "older-than",
+	  .type = PR_PARAM_DURATION,
+	  .offset = offsetof(struct purge_options, older_than_ms),
+	  .value = "DUR",
 	  .help = "only what has been delivered or dead for longer than this" },
 	CLI_FILTER_PARAMS(struct purge_options, filter),
-	{ .name = "yes", .type = PR_PARAM_FLAG, .offset = offsetof(struct purge_options, yes),
+	{ .name = "yes",
+	  .type = PR_PARAM_FLAG,
+	  .offset = offsetof(struct purge_options, yes),
 	  .help = "do not ask, not even on a terminal" },
 	{ 0 },
 };
 
-/* How many there are at most: the figures know namespaces and topics, but no tenants, keys and ages. */
+/* How many there are at most: the figures know no tenants, keys and ages. */
 struct tally {
 	const postroom_filter *filter;
 	int64_t count;
@@ -121,7 +128,8 @@ static int ask_and_purge(struct cli *cli, struct postroom_store *store,
 static int run(struct cli *cli, void *options)
 {
 	struct purge_options *given = options;
-	postroom_filter filter = { .size = sizeof(filter), .older_than_ms = given->older_than_ms,
+	postroom_filter filter = { .size = sizeof(filter),
+				   .older_than_ms = given->older_than_ms,
 				   .status = given->status };
 	struct postroom_store *store = NULL;
 	int status = cli_filter_read(cli, &given->filter, &filter);
@@ -129,10 +137,13 @@ static int run(struct cli *cli, void *options)
 	if (status != CLI_DONE)
 		return status;
 	if (!given->status)
-		return cli_usage(cli, "purge: say what to delete: --status delivered or --status dead");
+		return cli_usage(cli,
+				 "purge: say what to delete: --status delivered or --status dead");
 	if (strcmp(given->status, "delivered") != 0 && strcmp(given->status, "dead") != 0)
-		return cli_usage(cli, "--status takes delivered or dead, not \"%s\"; "
-				      "unfinished messages are never deleted", given->status);
+		return cli_usage(cli,
+				 "--status takes delivered or dead, not \"%s\"; "
+				 "unfinished messages are never deleted",
+				 given->status);
 	status = cli_open_store(cli, CLI_OPEN_EXISTING, &store);
 	if (status != CLI_DONE)
 		return status;
@@ -145,9 +156,9 @@ const struct cli_command cmd_purge = {
 	.name = "purge",
 	.synopsis = "--status delivered|dead [--older-than DUR] [FILTERS]",
 	.summary = "Delete delivered or dead messages for good",
-	.about = "Deletes in small transactions, so that producers and relays go on meanwhile. Asks\n"
-		 "first on a terminal. The dedupe keys of what is deleted are free again: a message\n"
-		 "with the same key is no longer a duplicate.",
+	.about = "Deletes in small transactions, so that producers and relays go on "
+		 "meanwhile. Asks first on a terminal. The dedupe keys of what is deleted "
+		 "are free again: a message with the same key is no longer a duplicate.",
 	.examples = "postroom purge --status delivered --older-than 7d\n"
 		    "postroom purge --status dead --topic 'trial.*' --yes",
 	.params = params,

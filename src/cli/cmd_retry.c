@@ -9,7 +9,9 @@ struct retry_options {
 };
 
 static const struct pr_param params[] = {
-	{ .name = "dead", .type = PR_PARAM_FLAG, .offset = offsetof(struct retry_options, dead),
+	{ .name = "dead",
+	  .type = PR_PARAM_FLAG,
+	  .offset = offsetof(struct retry_options, dead),
 	  .help = "every dead message that the filters let through" },
 	CLI_FILTER_PARAMS(struct retry_options, filter),
 	{ 0 },
@@ -91,9 +93,10 @@ const struct cli_command cmd_retry = {
 	.name = "retry",
 	.synopsis = "ID...\n--dead [FILTERS]",
 	.summary = "Bring dead messages back to life",
-	.about = "Dead messages become pending: attempts 0, due at once, at the end of their key's\n"
-		 "order; the last error stays readable. An id that is not a dead message's is an\n"
-		 "error (exit 1); the others are brought back all the same.",
+	.about = "Dead messages become pending: attempts 0, due at once, at the end of "
+		 "their key's order; the last error stays readable. An id that is not a "
+		 "dead message's is an error (exit 1); the others are brought back all the "
+		 "same.",
 	.examples = "postroom retry 019a8f4e-7c11-7a52-8d53-0c9f4b7f2a10\n"
 		    "postroom retry --dead --topic 'orders.*'",
 	.params = params,

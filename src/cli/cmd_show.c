@@ -100,8 +100,8 @@ const struct cli_command cmd_show = {
 	.name = "show",
 	.synopsis = "ID",
 	.summary = "Show one message, whole, with its payload",
-	.about = "The columns that have a value, then the payload as it was enqueued. --json prints\n"
-		 "one object with every column.",
+	.about = "The columns that have a value, then the payload as it was enqueued. "
+		 "--json prints one object with every column.",
 	.examples = "postroom show 019a8f4e-7c11-7a52-8d53-0c9f4b7f2a10\n"
 		    "postroom show --json 019a8f4e-7c11-7a52-8d53-0c9f4b7f2a10 | jq .payload",
 	.min_args = 1,

@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const char *const types[] = {
-	[PR_PARAM_STRING] = "text",	[PR_PARAM_FLAG] = "flag", [PR_PARAM_INT] = "number",
+	[PR_PARAM_STRING] = "text",	  [PR_PARAM_FLAG] = "flag", [PR_PARAM_INT] = "number",
 	[PR_PARAM_DURATION] = "duration", [PR_PARAM_SIZE] = "size", [PR_PARAM_CHOICE] = "choice",
 	[PR_PARAM_LIST] = "list",
 };
@@ -123,8 +123,8 @@ const struct cli_command cmd_sinks = {
 	.name = "sinks",
 	.synopsis = "[NAME]",
 	.summary = "Show where messages can go, and with which settings",
-	.about = "Without NAME: every sink built in. With NAME: its settings, which go behind a '?'\n"
-		 "in the sink's URL.",
+	.about = "Without NAME: every sink built in. With NAME: its settings, which go "
+		 "behind a '?' in the sink's URL.",
 	.examples = "postroom sinks\npostroom sinks file",
 	.max_args = 1,
 	.run = run,

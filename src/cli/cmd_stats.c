@@ -13,11 +13,18 @@ struct stats_options {
 };
 
 static const struct pr_param params[] = {
-	{ .name = "watch", .type = PR_PARAM_FLAG, .offset = offsetof(struct stats_options, watch),
+	{ .name = "watch",
+	  .type = PR_PARAM_FLAG,
+	  .offset = offsetof(struct stats_options, watch),
 	  .help = "again and again, until interrupted" },
-	{ .name = "interval", .type = PR_PARAM_DURATION,
-	  .offset = offsetof(struct stats_options, interval_ms), .value = "DUR", .fallback = "1s",
-	  .min = 50, .max = 86400000, .help = "how often --watch looks" },
+	{ .name = "interval",
+	  .type = PR_PARAM_DURATION,
+	  .offset = offsetof(struct stats_options, interval_ms),
+	  .value = "DUR",
+	  .fallback = "1s",
+	  .min = 50,
+	  .max = 86400000,
+	  .help = "how often --watch looks" },
 	{ 0 },
 };
 
@@ -114,8 +121,9 @@ static void add_topic_row(void *context, const char *ns, const char *topic,
 
 static int print_table(struct cli *cli, struct postroom_store *store)
 {
-	static const char *const heads[] = { "NAMESPACE",  "TOPIC",	"PENDING", "FAILED",
-					     "PROCESSING", "DELIVERED", "DEAD",	   "OLDEST", NULL };
+	static const char *const heads[] = { "NAMESPACE", "TOPIC",	"PENDING",
+					     "FAILED",	  "PROCESSING", "DELIVERED",
+					     "DEAD",	  "OLDEST",	NULL };
 	struct cli_table table;
 	postroom_counts counts;
 	int status;
@@ -147,7 +155,8 @@ static int print_line(struct cli *cli, struct postroom_store *store)
 	if (counts.oldest_age_us < 0)
 		pr_buf_puts(out, " oldest_age_seconds=\n");
 	else
-		pr_buf_printf(out, " oldest_age_seconds=%.3f\n", (double)counts.oldest_age_us / 1e6);
+		pr_buf_printf(out, " oldest_age_seconds=%.3f\n",
+			      (double)counts.oldest_age_us / 1e6);
 	return POSTROOM_OK;
 }
 
@@ -187,10 +196,10 @@ const struct cli_command cmd_stats = {
 	.name = "stats",
 	.synopsis = "[--watch]",
 	.summary = "Count messages by status, namespace and topic",
-	.about = "Exact figures. FAILED are those of the pending ones that have been tried before;\n"
-		 "the backlog is pending + processing; OLDEST leaves out what is delayed to a later\n"
-		 "time. In a pipe: one line of totals, or with --json one object that has the topics\n"
-		 "too; with --watch one each interval.",
+	.about = "Exact figures. FAILED are those of the pending ones that have been tried "
+		 "before; the backlog is pending + processing; OLDEST leaves out what is "
+		 "delayed to a later time. In a pipe: one line of totals, or with --json "
+		 "one object that has the topics too; with --watch one each interval.",
 	.examples = "postroom stats\npostroom stats --watch\npostroom stats --json | jq .backlog",
 	.params = params,
 	.options_size = sizeof(struct stats_options),

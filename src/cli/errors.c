@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 /* One write, so that lines of several processes on one stderr do not mix. */
-__attribute__((format(printf, 2, 0)))
-static void tell(struct cli *cli, const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void tell(struct cli *cli, const char *format,
+						       va_list args)
 {
 	char text[2048];
 	PR_CLEANUP_BUF struct pr_buf line = { 0 };

@@ -13,7 +13,7 @@ static void put_heading(struct cli *cli, const char *text)
 
 static void pad_to(struct pr_buf *out, size_t line_start, size_t column)
 {
-	if (out->len - line_start >= column) {
+	if (column > 0 && out->len - line_start >= column) {
 		pr_buf_putc(out, '\n');
 		line_start = out->len;
 	}
@@ -35,26 +35,32 @@ static void put_default(struct pr_buf *out, const struct pr_param *param)
 	}
 }
 
-/* Wraps text at 80 columns, later lines indented. */
-static void put_wrapped(struct pr_buf *out, const char *text)
+/* Words up to column 79, later lines indented; a blank line begins a paragraph. */
+static void put_wrapped(struct pr_buf *out, size_t indent, const char *text)
 {
-	size_t column = HELP_COLUMN;
+	size_t column = indent;
 
 	while (*text) {
-		size_t len = strcspn(text, " ");
-		if (column > HELP_COLUMN && column + 1 + len > 79) {
-			size_t start = out->len + 1;
+		size_t len = strcspn(text, " \n");
+		size_t gap = strspn(text + len, " \n");
+
+		if (column > indent && column + 1 + len > 79) {
 			pr_buf_putc(out, '\n');
-			pad_to(out, start, HELP_COLUMN);
-			column = HELP_COLUMN;
-		} else if (column > HELP_COLUMN) {
+			pad_to(out, out->len, indent);
+			column = indent;
+		} else if (column > indent) {
 			pr_buf_putc(out, ' ');
 			column++;
 		}
 		pr_buf_append(out, text, len);
 		column += len;
-		text += len + strspn(text + len, " ");
+		if (gap > 1 && text[len] == '\n') {
+			pr_buf_puts(out, "\n\n");
+			column = indent;
+		}
+		text += len + gap;
 	}
+	pr_buf_putc(out, '\n');
 }
 
 static void put_param(struct pr_buf *out, const struct pr_param *param)
@@ -71,8 +77,7 @@ static void put_param(struct pr_buf *out, const struct pr_param *param)
 	pad_to(out, start, HELP_COLUMN);
 	pr_buf_puts(&text, param->help);
 	put_default(&text, param);
-	put_wrapped(out, pr_buf_text(&text));
-	pr_buf_putc(out, '\n');
+	put_wrapped(out, HELP_COLUMN, pr_buf_text(&text));
 }
 
 static void put_lines(struct pr_buf *out, const char *before, const char *lines)
@@ -102,7 +107,7 @@ void cli_help_command(struct cli *cli, const struct cli_command *command)
 	pr_buf_putc(out, '\n');
 	put_synopsis(out, command);
 	pr_buf_putc(out, '\n');
-	put_lines(out, "", command->about);
+	put_wrapped(out, 0, command->about);
 	if (command->params) {
 		pr_buf_putc(out, '\n');
 		put_heading(cli, "Options");
@@ -122,8 +127,9 @@ void cli_help_overview(struct cli *cli)
 {
 	struct pr_buf *out = &cli->out;
 
-	pr_buf_puts(out, "Postroom: messages that leave your database exactly when your data does.\n\n"
-			 "  postroom [OPTIONS] COMMAND [ARGUMENTS]\n\n");
+	pr_buf_puts(out,
+		    "Postroom: messages that leave your database exactly when your data does.\n\n"
+		    "  postroom [OPTIONS] COMMAND [ARGUMENTS]\n\n");
 	put_heading(cli, "Commands");
 	for (size_t i = 0; cli_commands[i]; i++)
 		pr_buf_printf(out, "  %-9s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
@@ -134,7 +140,7 @@ void cli_help_overview(struct cli *cli)
 		    "  postroom relay --to stdout: --drain                delivers it\n"
 		    "  postroom list                                      shows what became of it\n"
 		    "\n"
-		    "The database is -d URL, else $POSTROOM_DB, else sqlite:postroom.db. --json prints\n"
-		    "one JSON object a line. Exit status: 0 done, 1 failed, 2 wrong command line.\n"
+		    "The database is -d URL, else $POSTROOM_DB, else sqlite:postroom.db. --json\n"
+		    "prints one JSON object a line. Exit: 0 done, 1 failed, 2 wrong command line.\n"
 		    "More: postroom help COMMAND\n");
 }

@@ -62,8 +62,8 @@ static size_t column_of(const char *line, size_t offset)
 	return column;
 }
 
-__attribute__((format(printf, 3, 4)))
-static int refuse(struct parser *parser, const char *at, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static int refuse(struct parser *parser, const char *at,
+							const char *format, ...)
 {
 	char what[300];
 	va_list args;
@@ -156,9 +156,9 @@ static int set_body(struct parser *parser, struct pr_span value)
 	pr_buf_reset(parser->scratch);
 	if (!pr_base64_decode(text, parser->scratch))
 		return refuse(parser, value.data, "body_base64 is not base64");
-	parser->message->body =
-		parser->scratch->failed ? NULL :
-					  pr_arena_copy(parser->arena, pr_buf_text(parser->scratch),
+	parser->message->body = parser->scratch->failed
+					? NULL
+					: pr_arena_copy(parser->arena, pr_buf_text(parser->scratch),
 							parser->scratch->len);
 	parser->message->body_len = parser->scratch->len;
 	return parser->message->body ? POSTROOM_OK : pr_err_nomem(parser->err);
@@ -180,12 +180,14 @@ static int set_delay(struct parser *parser, struct pr_span value)
 		return POSTROOM_OK;
 	}
 	if (pr_json_kind(value) != '"')
-		return refuse(parser, value.data, "delay must be a duration like \"5s\" or seconds");
+		return refuse(parser, value.data,
+			      "delay must be a duration like \"5s\" or seconds");
 	text = decode(parser, value, &len);
 	if (!text)
 		return pr_err_nomem(parser->err);
 	if (pr_duration_parse(text, &parser->message->delay_ms, NULL) < 0)
-		return refuse(parser, value.data, "delay must be a duration like \"5s\" or seconds");
+		return refuse(parser, value.data,
+			      "delay must be a duration like \"5s\" or seconds");
 	return POSTROOM_OK;
 }
 
@@ -259,8 +261,9 @@ int ndjson_parse(const char *line, size_t len, struct pr_arena *arena, struct pr
 	if (!pr_json_check(line, len, &fault))
 		return refuse(&parser, line + fault.offset, "%s", fault.what);
 	if (pr_json_kind(object) != '{')
-		return refuse(&parser, line, "not an object; a line is like {\"topic\": …, "
-					     "\"payload\": …}");
+		return refuse(&parser, line,
+			      "not an object; a line is like {\"topic\": …, "
+			      "\"payload\": …}");
 	walk = pr_json_members(object);
 	while (status >= 0 && pr_json_next(&walk, &name, &value))
 		status = read_member(&parser, name, value, &seen);

@@ -19,14 +19,14 @@
 
 struct ndjson {
 	int fd;
-	char *text;	 /* everything read and not yet recycled */
+	char *text; /* everything read and not yet recycled */
 	size_t size;
-	size_t at;	 /* where the next line begins */
+	size_t at; /* where the next line begins */
 	size_t end;
 	size_t line_max;
 	bool eof;
-	int64_t line;	 /* number of the last line looked at, from 1 */
-	int64_t read;	 /* bytes so far */
+	int64_t line;	       /* number of the last line looked at, from 1 */
+	int64_t read;	       /* bytes so far */
 	struct pr_arena arena; /* decoded strings */
 	struct pr_buf scratch;
 };
@@ -37,7 +37,7 @@ enum ndjson_result {
 	NDJSON_FULL	/* recycle before asking again */
 };
 
-/* Reads from fd, which stays the caller's. No line may be longer than a message of max_payload needs. */
+/* Reads from fd, which stays the caller's. Lines may be as long as max_payload makes them. */
 int ndjson_open(struct ndjson *in, int fd, size_t max_payload, struct pr_err *err);
 void ndjson_release(struct ndjson *in);
 
@@ -49,7 +49,7 @@ void ndjson_release(struct ndjson *in);
 int ndjson_next(struct ndjson *in, postroom_message *ret, struct pr_err *err);
 void ndjson_recycle(struct ndjson *in);
 
-/* One line without its newline; errors begin with "column N: ". Strings of ret live in arena and line. */
+/* One line without its newline; errors begin with "column N: ". ret points into arena and line. */
 int ndjson_parse(const char *line, size_t len, struct pr_arena *arena, struct pr_buf *scratch,
 		 postroom_message *ret, struct pr_err *err);
 

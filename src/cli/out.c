@@ -147,8 +147,9 @@ bool cli_end_object(struct cli *cli)
 }
 
 static const char *const colour_codes[] = {
-	[CLI_PLAIN] = "", [CLI_BOLD] = "\033[1m", [CLI_DIM] = "\033[2m", [CLI_RED] = "\033[31m",
-	[CLI_GREEN] = "\033[32m", [CLI_YELLOW] = "\033[33m", [CLI_CYAN] = "\033[36m",
+	[CLI_PLAIN] = "",	 [CLI_BOLD] = "\033[1m",   [CLI_DIM] = "\033[2m",
+	[CLI_RED] = "\033[31m",	 [CLI_GREEN] = "\033[32m", [CLI_YELLOW] = "\033[33m",
+	[CLI_CYAN] = "\033[36m",
 };
 
 void cli_put_coloured(struct cli *cli, enum cli_colour colour, const char *text, size_t len)

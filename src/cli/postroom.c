@@ -11,19 +11,39 @@
 #define GLOBAL(field) offsetof(struct cli_globals, field)
 
 const struct pr_param cli_global_params[] = {
-	{ .name = "db", .letter = 'd', .type = PR_PARAM_STRING, .offset = GLOBAL(db), .value = "URL",
-	  .help = "database: sqlite:PATH or a path (default $POSTROOM_DB, else sqlite:postroom.db)" },
-	{ .name = "json", .type = PR_PARAM_FLAG, .offset = GLOBAL(json),
+	{ .name = "db",
+	  .letter = 'd',
+	  .type = PR_PARAM_STRING,
+	  .offset = GLOBAL(db),
+	  .value = "URL",
+	  .help = "database: sqlite:PATH or a path (default $POSTROOM_DB, else "
+		  "sqlite:postroom.db)" },
+	{ .name = "json",
+	  .type = PR_PARAM_FLAG,
+	  .offset = GLOBAL(json),
 	  .help = "one JSON object a line on stdout" },
-	{ .name = "log-format", .type = PR_PARAM_CHOICE, .offset = GLOBAL(log_format),
-	  .value = "FORMAT", .fallback = "text", .choices = pr_log_formats,
+	{ .name = "log-format",
+	  .type = PR_PARAM_CHOICE,
+	  .offset = GLOBAL(log_format),
+	  .value = "FORMAT",
+	  .fallback = "text",
+	  .choices = pr_log_formats,
 	  .help = "form of the log on stderr" },
-	{ .name = "log-level", .type = PR_PARAM_CHOICE, .offset = GLOBAL(log_level),
-	  .value = "LEVEL", .fallback = "info", .choices = pr_log_levels,
+	{ .name = "log-level",
+	  .type = PR_PARAM_CHOICE,
+	  .offset = GLOBAL(log_level),
+	  .value = "LEVEL",
+	  .fallback = "info",
+	  .choices = pr_log_levels,
 	  .help = "what is logged" },
-	{ .name = "help", .letter = 'h', .type = PR_PARAM_FLAG, .offset = GLOBAL(help),
+	{ .name = "help",
+	  .letter = 'h',
+	  .type = PR_PARAM_FLAG,
+	  .offset = GLOBAL(help),
 	  .help = "this text" },
-	{ .name = "version", .type = PR_PARAM_FLAG, .offset = GLOBAL(version),
+	{ .name = "version",
+	  .type = PR_PARAM_FLAG,
+	  .offset = GLOBAL(version),
 	  .help = "the program's version" },
 	{ 0 },
 };
@@ -41,8 +61,8 @@ static const struct cli_command cmd_help = {
 };
 
 const struct cli_command *const cli_commands[] = {
-	&cmd_enqueue, &cmd_relay, &cmd_list, &cmd_show, &cmd_retry, &cmd_purge, &cmd_stats,
-	&cmd_migrate, &cmd_key, &cmd_sinks, &cmd_bench, &cmd_help, NULL,
+	&cmd_enqueue, &cmd_relay, &cmd_list,  &cmd_show,  &cmd_retry, &cmd_purge, &cmd_stats,
+	&cmd_migrate, &cmd_key,	  &cmd_sinks, &cmd_bench, &cmd_help,  NULL,
 };
 
 static int run_help(struct cli *cli, void *options)
@@ -98,7 +118,8 @@ static void choose_database(struct cli *cli)
 static int run(struct cli *cli, void *options)
 {
 	if (cli->global.version) {
-		pr_buf_printf(&cli->out, cli->global.json ? "{\"version\":\"%s\"}\n" : "postroom %s\n",
+		pr_buf_printf(&cli->out,
+			      cli->global.json ? "{\"version\":\"%s\"}\n" : "postroom %s\n",
 			      postroom_version());
 		return CLI_DONE;
 	}

@@ -47,8 +47,8 @@ static void pad(struct pr_buf *out, size_t have, size_t width)
 		pr_buf_putc(out, ' ');
 }
 
-static void print_cell(struct cli_table *table, size_t column, size_t *at,
-		       const char *text, size_t len, size_t width, enum cli_colour colour)
+static void print_cell(struct cli_table *table, size_t column, size_t *at, const char *text,
+		       size_t len, size_t width, enum cli_colour colour)
 {
 	struct pr_buf *out = &table->cli->out;
 	bool last = column + 1 == table->columns;

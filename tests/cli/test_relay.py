@@ -16,6 +16,7 @@ def D1_settings_are_checked_at_the_start(postroom, db):
             (['--to', 'null:', '--poll-interval', '11s'], ['poll-interval', 'lease']),
             (['--to', 'null:', '--publish-timeout', '16s'], ['publish-timeout', 'lease']),
             (['--to', 'null:', '--base-delay', '10m'], ['base-delay', 'max-delay']),
+            (['--to', 'null:', '--retention', 'soon'], ['retention', 'soon']),
             (['--to', 'null:', '--tenant', 'acme'], ['UUID'])):
         line = postroom.fails(2, 'relay', *args)
         assert all(word in line for word in words), line
