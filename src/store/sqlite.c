@@ -39,8 +39,9 @@ static int fail_busy(sqlite3 *db, const struct sqlite_store *store, const char *
 				  "IMMEDIATE",
 				  doing, path_of(db, store));
 	if (store && pr_stop_requested(store->stop))
-		return pr_err_set(err, POSTROOM_STOPPED, "%s: told to stop while waiting for \"%s\"",
-				  doing, path_of(db, store));
+		return pr_err_set(err, POSTROOM_STOPPED,
+				  "%s: told to stop while waiting for \"%s\"", doing,
+				  path_of(db, store));
 	if (!store || !store->busy_since_us)
 		return pr_err_set(err, POSTROOM_BUSY,
 				  "%s: database \"%s\" is locked by another connection; try again",
@@ -88,9 +89,10 @@ static int fail_otherwise(sqlite3 *db, const struct sqlite_store *store, const c
 				  path, text);
 	default:
 		if (strstr(text, "no such table: postroom_") || strstr(text, "no such index"))
-			return pr_err_set(err, POSTROOM_SCHEMA,
-					  "%s: \"%s\" has no Postroom tables; run `postroom migrate`",
-					  doing, path);
+			return pr_err_set(
+				err, POSTROOM_SCHEMA,
+				"%s: \"%s\" has no Postroom tables; run `postroom migrate`", doing,
+				path);
 		return pr_err_set(err, POSTROOM_DATABASE, "%s: \"%s\": %s", doing, path, text);
 	}
 }
@@ -131,6 +133,32 @@ static int wait_for_lock(void *context, int tries)
 	pr_stop_wait(store->finishing ? NULL : store->stop,
 		     pr_random_between(&store->base.random, 1, pause_ms));
 	return 1;
+}
+
+#define CHECKPOINT_FRAMES 4000 /* 16 MB */
+#define CHECKPOINT_WAIT_MS 100
+
+/*
+ * After a commit that leaves the WAL long. SQLite's own checkpoint goes on beside
+ * other writers and never comes to the end of what they append: the WAL would
+ * grow for as long as they are busy. This one makes them wait, so that the next
+ * of them starts the WAL anew. A long reader can prevent it: then it is tried
+ * again that many frames later, not at every commit.
+ */
+static int checkpoint(void *context, sqlite3 *db, const char *name, int frames)
+{
+	struct sqlite_store *store = context;
+	int64_t busy_wait_ms = store->busy_wait_ms;
+
+	if (frames < CHECKPOINT_FRAMES)
+		store->checkpoint_at = CHECKPOINT_FRAMES;
+	if (frames < store->checkpoint_at)
+		return SQLITE_OK;
+	store->checkpoint_at = frames + CHECKPOINT_FRAMES;
+	store->busy_wait_ms = CHECKPOINT_WAIT_MS;
+	sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
+	store->busy_wait_ms = busy_wait_ms;
+	return SQLITE_OK;
 }
 
 sqlite3_stmt *pr_sqlite_prepare(struct sqlite_store *store, enum sqlite_slot slot,
@@ -181,18 +209,26 @@ static int run_slot(struct postroom_store *base, enum sqlite_slot slot, const ch
 	return pr_sqlite_run(store, stmt, doing, err);
 }
 
+static int begin(struct postroom_store *store, bool finishing, struct pr_err *err)
+{
+	/* Prepared before it is needed: without memory there must still be a way back. */
+	if (!pr_sqlite_prepare(sqlite_store(store), SLOT_ROLLBACK, NULL, "ROLLBACK", err))
+		return err->status;
+	/* A rollback can fail too; what it left open ends here. */
+	pr_sqlite_rollback(store);
+	sqlite_store(store)->busy_since_us = 0;
+	sqlite_store(store)->finishing = finishing;
+	return run_slot(store, SLOT_BEGIN, "BEGIN IMMEDIATE", "beginning to write", err);
+}
+
 int pr_sqlite_begin(struct postroom_store *store, struct pr_err *err)
 {
-	sqlite_store(store)->busy_since_us = 0;
-	sqlite_store(store)->finishing = false;
-	return run_slot(store, SLOT_BEGIN, "BEGIN IMMEDIATE", "beginning to write", err);
+	return begin(store, false, err);
 }
 
 int pr_sqlite_begin_finishing(struct postroom_store *store, struct pr_err *err)
 {
-	sqlite_store(store)->busy_since_us = 0;
-	sqlite_store(store)->finishing = true;
-	return run_slot(store, SLOT_BEGIN, "BEGIN IMMEDIATE", "beginning to write", err);
+	return begin(store, true, err);
 }
 
 int pr_sqlite_commit(struct postroom_store *store, struct pr_err *err)
@@ -228,14 +264,14 @@ void pr_sqlite_bind(sqlite3_stmt *stmt, int index, const char *text)
 		sqlite3_bind_null(stmt, index);
 }
 
-void pr_sqlite_bind_pattern(sqlite3_stmt *stmt, int index, const char *pattern)
+bool pr_sqlite_bind_pattern(sqlite3_stmt *stmt, int index, const char *pattern)
 {
 	char glob[POSTROOM_TOPIC_MAX * 3 + 4];
 	size_t len = 0;
 
 	if (!pattern) {
 		sqlite3_bind_null(stmt, index);
-		return;
+		return true;
 	}
 	/* A pattern longer than the longest topic is cut: with '*'s aside it could not match anyway. */
 	for (; *pattern && len + 3 < sizeof(glob); pattern++) {
@@ -247,7 +283,7 @@ void pr_sqlite_bind_pattern(sqlite3_stmt *stmt, int index, const char *pattern)
 			glob[len++] = *pattern;
 		}
 	}
-	sqlite3_bind_text(stmt, index, glob, (int)len, SQLITE_TRANSIENT);
+	return sqlite3_bind_text(stmt, index, glob, (int)len, SQLITE_TRANSIENT) == SQLITE_OK;
 }
 
 void pr_sqlite_add_seq(struct sqlite_store *store, int64_t seq)
@@ -327,10 +363,10 @@ static int open_file(struct sqlite_store *store, bool create, struct pr_err *err
 	 */
 	if (sqlite3_exec(store->db,
 			 "PRAGMA schema_version; PRAGMA synchronous = FULL; "
-			 "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4000; "
-			 "PRAGMA wal_autocheckpoint = 4000",
+			 "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4000",
 			 NULL, NULL, NULL) != SQLITE_OK)
 		return pr_sqlite_fail(store->db, store, "opening the database", err);
+	sqlite3_wal_hook(store->db, checkpoint, store);
 	return POSTROOM_OK;
 }
 

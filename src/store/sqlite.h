@@ -37,6 +37,7 @@ struct sqlite_store {
 	const struct pr_stop *stop;
 	bool finishing; /* this transaction settles: a stop does not end its wait, only the grace does */
 	postroom_box *box;
+	int checkpoint_at; /* frames in the WAL at which the next checkpoint is due */
 	struct pr_buf seqs; /* numbers of rows, as a JSON array under construction */
 	struct {
 		sqlite3_stmt *stmt;
@@ -76,8 +77,11 @@ int pr_sqlite_end(struct postroom_store *store, int status, struct pr_err *err);
 /* text bound as it is for the statement's next run; NULL binds NULL. */
 void pr_sqlite_bind(sqlite3_stmt *stmt, int index, const char *text);
 
-/* A topic pattern as GLOB wants it: everything but '*' stands for itself. */
-void pr_sqlite_bind_pattern(sqlite3_stmt *stmt, int index, const char *pattern);
+/*
+ * A topic pattern as GLOB wants it: everything but '*' stands for itself. False
+ * when there is no memory: a pattern that is not bound would mean every topic.
+ */
+bool pr_sqlite_bind_pattern(sqlite3_stmt *stmt, int index, const char *pattern);
 
 /*
  * Many rows in one statement: reset store->seqs, add each, bind the whole for

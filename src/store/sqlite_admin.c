@@ -11,13 +11,13 @@
 
 #include <string.h>
 
-#define ROW                                                                                 \
-	"seq, id, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "   \
-	"body, content_type, headers, status, attempts, claims, next_attempt_at, locked_by, " \
+#define ROW                                                                                        \
+	"seq, id, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "         \
+	"body, content_type, headers, status, attempts, claims, next_attempt_at, locked_by, "      \
 	"locked_until, last_attempt_at, last_error, created_at, updated_at, delivered_at"
 
-#define FILTER                                                                              \
-	"(?1 IS NULL OR namespace = ?1) AND (?2 IS NULL OR topic GLOB ?2) "                  \
+#define FILTER                                                                                     \
+	"(?1 IS NULL OR namespace = ?1) AND (?2 IS NULL OR topic GLOB ?2) "                        \
 	"AND (?3 IS NULL OR tenant_id = ?3) AND (?4 IS NULL OR key = ?4) "
 
 /* Each kind is found by the index that holds it. */
@@ -26,7 +26,8 @@ static const struct kind {
 	const char *from;
 } kinds[] = {
 	{ "pending", "INDEXED BY postroom_outbox_due WHERE status = 'pending' AND " },
-	{ "failed", "INDEXED BY postroom_outbox_due WHERE status = 'pending' AND attempts > 0 AND " },
+	{ "failed",
+	  "INDEXED BY postroom_outbox_due WHERE status = 'pending' AND attempts > 0 AND " },
 	{ "processing", "INDEXED BY postroom_outbox_leased WHERE status = 'processing' AND " },
 	{ "delivered", "NOT INDEXED WHERE status = 'delivered' AND " },
 	{ "dead", "INDEXED BY postroom_outbox_dead WHERE status = 'dead' AND " },
@@ -58,12 +59,12 @@ static sqlite3_stmt *prepare(struct sqlite_store *store, const char *sql, struct
 	return stmt;
 }
 
-static void bind_filter(sqlite3_stmt *stmt, const postroom_filter *filter)
+static int bind_filter(sqlite3_stmt *stmt, const postroom_filter *filter, struct pr_err *err)
 {
 	pr_sqlite_bind(stmt, 1, filter->ns);
-	pr_sqlite_bind_pattern(stmt, 2, filter->topic);
 	pr_sqlite_bind(stmt, 3, filter->tenant_id);
 	pr_sqlite_bind(stmt, 4, filter->key);
+	return pr_sqlite_bind_pattern(stmt, 2, filter->topic) ? POSTROOM_OK : pr_err_nomem(err);
 }
 
 static void read_row(sqlite3_stmt *stmt, postroom_row *row)
@@ -178,7 +179,11 @@ int pr_sqlite_list(struct postroom_store *base, const postroom_filter *filter, i
 	stmt = prepare(store, sql.data, err);
 	if (!stmt)
 		return err->status;
-	bind_filter(stmt, filter);
+	status = bind_filter(stmt, filter, err);
+	if (status < 0) {
+		sqlite3_finalize(stmt);
+		return status;
+	}
 	sqlite3_bind_int64(stmt, 5, after);
 	sqlite3_bind_int(stmt, 6, limit);
 	status = walk(store, stmt, fn, context, err);
@@ -189,8 +194,8 @@ int pr_sqlite_show(struct postroom_store *base, const char *id, postroom_row_fn 
 		   struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
-	sqlite3_stmt *stmt =
-		prepare(store, "SELECT " ROW " FROM postroom_outbox WHERE id = ?1", err);
+	sqlite3_stmt *stmt = prepare(store, "SELECT " ROW " FROM postroom_outbox WHERE id = ?1",
+				     err);
 	int status;
 
 	if (!stmt)
@@ -247,7 +252,8 @@ static int revive(struct sqlite_store *store, const struct pr_table *table, sqli
 
 static int refuse_retry(struct sqlite_store *store, const char *id, struct pr_err *err)
 {
-	sqlite3_stmt *stmt = prepare(store, "SELECT status FROM postroom_outbox WHERE id = ?1", err);
+	sqlite3_stmt *stmt = prepare(store, "SELECT status FROM postroom_outbox WHERE id = ?1",
+				     err);
 	int status;
 
 	if (!stmt)
@@ -265,8 +271,8 @@ static int refuse_retry(struct sqlite_store *store, const char *id, struct pr_er
 
 /* The rows are gathered first (the sorter holds them): changing seq must not move the scan. */
 #define DEAD_BY_ID "SELECT seq FROM {table} WHERE id = ?1 AND status = 'dead' ORDER BY +seq"
-#define DEAD_BY_FILTER                                                                      \
-	"SELECT seq FROM {table} INDEXED BY {table}_dead WHERE status = 'dead' AND " FILTER  \
+#define DEAD_BY_FILTER                                                                             \
+	"SELECT seq FROM {table} INDEXED BY {table}_dead WHERE status = 'dead' AND " FILTER        \
 	"ORDER BY +seq LIMIT ?5"
 
 int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, const char *id,
@@ -276,7 +282,7 @@ int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, c
 	PR_CLEANUP_BUF struct pr_buf sql = { 0 };
 	sqlite3_stmt *stmt;
 	int64_t revived = 0;
-	int status;
+	int status = POSTROOM_OK;
 
 	pr_table_sql(table, id ? DEAD_BY_ID : DEAD_BY_FILTER, &sql);
 	if (sql.failed)
@@ -287,10 +293,11 @@ int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, c
 	if (id) {
 		pr_sqlite_bind(stmt, 1, id);
 	} else {
-		bind_filter(stmt, filter);
+		status = bind_filter(stmt, filter, err);
 		sqlite3_bind_int(stmt, 5, limit);
 	}
-	status = pr_sqlite_begin(base, err);
+	if (status >= 0)
+		status = pr_sqlite_begin(base, err);
 	if (status >= 0) {
 		status = revive(store, table, stmt, &revived, err);
 		if (status >= 0 && id && revived == 0)
@@ -318,17 +325,18 @@ int pr_sqlite_purge(struct postroom_store *base, const postroom_filter *filter, 
 	stmt = prepare(store,
 		       dead ? "DELETE FROM postroom_outbox WHERE seq IN (SELECT seq FROM "
 			      "postroom_outbox INDEXED BY postroom_outbox_dead WHERE "
-			      "status = 'dead' AND updated_at <= ?5 AND " FILTER "LIMIT ?6)" :
-			      "DELETE FROM postroom_outbox WHERE seq IN (SELECT seq FROM "
+			      "status = 'dead' AND updated_at <= ?5 AND " FILTER "LIMIT ?6)"
+			    : "DELETE FROM postroom_outbox WHERE seq IN (SELECT seq FROM "
 			      "postroom_outbox INDEXED BY postroom_outbox_delivered WHERE "
 			      "status = 'delivered' AND delivered_at <= ?5 AND " FILTER "LIMIT ?6)",
 		       err);
 	if (!stmt)
 		return err->status;
-	bind_filter(stmt, filter);
+	status = bind_filter(stmt, filter, err);
 	sqlite3_bind_int64(stmt, 5, pr_now_us() - filter->older_than_ms * 1000);
 	sqlite3_bind_int(stmt, 6, limit);
-	status = pr_sqlite_begin(base, err);
+	if (status >= 0)
+		status = pr_sqlite_begin(base, err);
 	if (status >= 0) {
 		int64_t purged;
 
@@ -346,13 +354,13 @@ int pr_sqlite_purge(struct postroom_store *base, const postroom_filter *filter, 
  * What waits for a later time and was never tried is not old (TRAPS 34); what
  * was delayed is as old as it is due.
  */
-#define COUNT                                                                               \
-	"SELECT namespace, topic, sum(status = 'pending'), sum(status = 'processing'), "     \
-	"sum(status = 'pending' AND attempts > 0), sum(status = 'delivered'), "              \
-	"sum(status = 'dead'), "                                                             \
-	"min(CASE WHEN status = 'processing' OR (status = 'pending' AND claims > 0) "        \
-	"THEN created_at WHEN status = 'pending' AND next_attempt_at <= ?1 "                 \
-	"THEN max(created_at, next_attempt_at) END) "                                        \
+#define COUNT                                                                                      \
+	"SELECT namespace, topic, sum(status = 'pending'), sum(status = 'processing'), "           \
+	"sum(status = 'pending' AND attempts > 0), sum(status = 'delivered'), "                    \
+	"sum(status = 'dead'), "                                                                   \
+	"min(CASE WHEN status = 'processing' OR (status = 'pending' AND claims > 0) "              \
+	"THEN created_at WHEN status = 'pending' AND next_attempt_at <= ?1 "                       \
+	"THEN max(created_at, next_attempt_at) END) "                                              \
 	"FROM postroom_outbox GROUP BY namespace, topic"
 
 static void add_counts(postroom_counts *total, const postroom_counts *topic)
@@ -387,7 +395,9 @@ int pr_sqlite_stats(struct postroom_store *base, postroom_counts *ret, postroom_
 			.failed_pending = sqlite3_column_int64(stmt, 4),
 			.delivered = sqlite3_column_int64(stmt, 5),
 			.dead = sqlite3_column_int64(stmt, 6),
-			.oldest_age_us = none ? -1 : age_us < 0 ? 0 : age_us,
+			.oldest_age_us = none	      ? -1
+					 : age_us < 0 ? 0
+						      : age_us,
 		};
 
 		add_counts(&total, &topic);

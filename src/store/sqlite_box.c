@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INSERT                                                                              \
-	"INSERT INTO postroom_outbox (id, namespace, topic, key, tenant_id, dedupe_key, "    \
-	"correlation_id, content_type, headers, payload, body, next_attempt_at, created_at, " \
-	"updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13) "  \
+#define INSERT                                                                                     \
+	"INSERT INTO postroom_outbox (id, namespace, topic, key, tenant_id, dedupe_key, "          \
+	"correlation_id, content_type, headers, payload, body, next_attempt_at, created_at, "      \
+	"updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13) "        \
 	"ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING"
 
-#define FIND                                                                                \
-	"SELECT id, payload, body FROM postroom_outbox "                                     \
+#define FIND                                                                                       \
+	"SELECT id, payload, body FROM postroom_outbox "                                           \
 	"WHERE namespace = ?1 AND topic = ?2 AND dedupe_key = ?3"
 
 struct sqlite_box {
@@ -62,7 +62,10 @@ static void bind_message(sqlite3_stmt *stmt, const struct pr_prepared *message, 
 
 static bool same_bytes(sqlite3_stmt *stmt, int column, struct pr_span expected)
 {
-	const void *data = sqlite3_column_blob(stmt, column);
+	/* As text if it is text: in a UTF-16 database the blob would be other bytes. */
+	const void *data = sqlite3_column_type(stmt, column) == SQLITE_TEXT
+				   ? (const void *)sqlite3_column_text(stmt, column)
+				   : sqlite3_column_blob(stmt, column);
 	size_t len = (size_t)sqlite3_column_bytes(stmt, column);
 
 	return len == expected.len && (len == 0 || memcmp(data, expected.data, len) == 0);

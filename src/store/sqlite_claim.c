@@ -16,40 +16,40 @@
 
 #include <string.h>
 
-#define IN_SCOPE                                                                            \
-	"(?1 IS NULL OR {scope_ns} = ?1) AND (?2 IS NULL OR {scope_topic} GLOB ?2) "         \
+#define IN_SCOPE                                                                                   \
+	"(?1 IS NULL OR {scope_ns} = ?1) AND (?2 IS NULL OR {scope_topic} GLOB ?2) "               \
 	"AND (?3 IS NULL OR {scope_tenant} = ?3) "
 
-#define DUE                                                                                 \
-	"SELECT {columns} FROM {table} INDEXED BY {table}_due "                              \
-	"WHERE status = 'pending' AND next_attempt_at <= ?4 AND " IN_SCOPE                   \
+#define DUE                                                                                        \
+	"SELECT {columns} FROM {table} INDEXED BY {table}_due "                                    \
+	"WHERE status = 'pending' AND next_attempt_at <= ?4 AND " IN_SCOPE                         \
 	"ORDER BY next_attempt_at, seq LIMIT ?5"
 
-#define EXPIRED                                                                             \
-	"SELECT {columns} FROM {table} INDEXED BY {table}_leased "                           \
-	"WHERE status = '{active}' AND locked_until < ?4 AND attempts >= ?6 AND " IN_SCOPE   \
+#define EXPIRED                                                                                    \
+	"SELECT {columns} FROM {table} INDEXED BY {table}_leased "                                 \
+	"WHERE status = '{active}' AND locked_until < ?4 AND attempts >= ?6 AND " IN_SCOPE         \
 	"ORDER BY locked_until, seq LIMIT ?5"
 
 /* OR FAIL spares SQLite a journal for the statement; on any failure the transaction goes anyway. */
-#define CLAIM                                                                               \
-	"UPDATE OR FAIL {table} SET status = '{active}', attempts = attempts + 1, "          \
-	"claims = claims + 1, locked_by = ?1, locked_until = ?2, last_attempt_at = ?3, "     \
+#define CLAIM                                                                                      \
+	"UPDATE OR FAIL {table} SET status = '{active}', attempts = attempts + 1, "                \
+	"claims = claims + 1, locked_by = ?1, locked_until = ?2, last_attempt_at = ?3, "           \
 	"updated_at = ?3 WHERE seq IN (SELECT value FROM json_each(?4))"
 
-#define BURY                                                                                \
-	"UPDATE {table} SET status = 'dead', locked_by = NULL, locked_until = NULL, "        \
+#define BURY                                                                                       \
+	"UPDATE {table} SET status = 'dead', locked_by = NULL, locked_until = NULL, "              \
 	"last_error = coalesce(?1, last_error), updated_at = ?2 WHERE seq = ?3"
 
-#define NEXT_DUE                                                                            \
-	"SELECT (SELECT next_attempt_at FROM {table} INDEXED BY {table}_due "                \
-	"WHERE status = 'pending' AND " IN_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "  \
-	"(SELECT locked_until FROM {table} INDEXED BY {table}_leased "                       \
+#define NEXT_DUE                                                                                   \
+	"SELECT (SELECT next_attempt_at FROM {table} INDEXED BY {table}_due "                      \
+	"WHERE status = 'pending' AND " IN_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "        \
+	"(SELECT locked_until FROM {table} INDEXED BY {table}_leased "                             \
 	"WHERE status = '{active}' AND " IN_SCOPE "ORDER BY locked_until LIMIT 1)"
 
-#define UNFINISHED                                                                          \
-	"SELECT EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_leased "                    \
-	"WHERE status = '{active}' AND " IN_SCOPE ") "                                       \
-	"OR EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_due "                           \
+#define UNFINISHED                                                                                 \
+	"SELECT EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_leased "                          \
+	"WHERE status = '{active}' AND " IN_SCOPE ") "                                             \
+	"OR EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_due "                                 \
 	"WHERE status = 'pending' AND (next_attempt_at <= ?4 OR claims > 0) AND " IN_SCOPE ")"
 
 #define EXPIRED_REASON "the lease ran out during the last attempt: its worker died or hung"
@@ -57,11 +57,11 @@
 /* How many expired rows one claim looks at: nearly always there is none. */
 #define EXPIRED_AT_ONCE 100
 
-static void bind_scope(sqlite3_stmt *stmt, const struct pr_scope *scope)
+static int bind_scope(sqlite3_stmt *stmt, const struct pr_scope *scope, struct pr_err *err)
 {
 	pr_sqlite_bind(stmt, 1, scope->ns);
-	pr_sqlite_bind_pattern(stmt, 2, scope->topic);
 	pr_sqlite_bind(stmt, 3, scope->tenant_id);
+	return pr_sqlite_bind_pattern(stmt, 2, scope->topic) ? POSTROOM_OK : pr_err_nomem(err);
 }
 
 static const char *copy_text(struct pr_arena *arena, sqlite3_stmt *stmt, int column, bool *failed)
@@ -145,7 +145,8 @@ static int read_expired(struct sqlite_store *store, const struct pr_table *table
 
 	if (!stmt)
 		return err->status;
-	bind_scope(stmt, scope);
+	if (bind_scope(stmt, scope, err) < 0)
+		return err->status;
 	sqlite3_bind_int64(stmt, 4, now_us);
 	sqlite3_bind_int(stmt, 5, limit);
 	sqlite3_bind_int(stmt, 6, min_attempts);
@@ -160,7 +161,8 @@ static int read_due(struct sqlite_store *store, const struct pr_table *table,
 
 	if (!stmt)
 		return err->status;
-	bind_scope(stmt, &claim->scope);
+	if (bind_scope(stmt, &claim->scope, err) < 0)
+		return err->status;
 	sqlite3_bind_int64(stmt, 4, now_us);
 	sqlite3_bind_int(stmt, 5, claim->limit);
 	return read_rows(store, stmt, claim->max_attempts, claim->limit, claim->max_bytes, batch,
@@ -236,15 +238,13 @@ static int claim_rows(struct sqlite_store *store, const struct pr_table *table,
 }
 
 int pr_sqlite_claim(struct postroom_store *base, const struct pr_table *table,
-		    const struct pr_claim *claim, struct postroom_batch *batch,
-		    struct pr_err *err)
+		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err)
 {
 	int status = pr_sqlite_begin(base, err);
 
 	if (status >= 0)
-		status = pr_sqlite_end(base,
-				       claim_rows(sqlite_store(base), table, claim, batch, err),
-				       err);
+		status = pr_sqlite_end(
+			base, claim_rows(sqlite_store(base), table, claim, batch, err), err);
 	if (status < 0)
 		pr_batch_reset(batch);
 	return status;
@@ -277,9 +277,8 @@ static sqlite3_stmt *look(struct sqlite_store *store, enum sqlite_slot slot,
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, slot, table, sql, err);
 
-	if (!stmt)
+	if (!stmt || bind_scope(stmt, scope, err) < 0)
 		return NULL;
-	bind_scope(stmt, scope);
 	if (now_us)
 		sqlite3_bind_int64(stmt, 4, now_us);
 	if (sqlite3_step(stmt) == SQLITE_ROW)
@@ -316,8 +315,8 @@ int pr_sqlite_unfinished(struct postroom_store *base, const struct pr_table *tab
 			 const struct pr_scope *scope, bool *ret, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
-	sqlite3_stmt *stmt =
-		look(store, SLOT_UNFINISHED, table, UNFINISHED, scope, pr_now_us(), err);
+	sqlite3_stmt *stmt = look(store, SLOT_UNFINISHED, table, UNFINISHED, scope, pr_now_us(),
+				  err);
 
 	if (!stmt)
 		return err->status;
