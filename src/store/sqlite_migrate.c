@@ -13,9 +13,9 @@
 
 #include <string.h>
 
-#define LEDGER                                                                              \
-	"CREATE TABLE IF NOT EXISTS postroom_migrations ("                                   \
-	"version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL, "     \
+#define LEDGER                                                                                     \
+	"CREATE TABLE IF NOT EXISTS postroom_migrations ("                                         \
+	"version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL, "           \
 	"applied_by TEXT NOT NULL) STRICT"
 
 static int execute(struct sqlite_store *store, const char *sql, const char *doing,
@@ -101,7 +101,8 @@ static int use_wal(struct sqlite_store *store, struct pr_err *err)
 	sqlite3_stmt *stmt = NULL;
 	int status = POSTROOM_OK;
 
-	if (sqlite3_prepare_v2(store->db, "PRAGMA journal_mode = WAL", -1, &stmt, NULL) != SQLITE_OK ||
+	if (sqlite3_prepare_v2(store->db, "PRAGMA journal_mode = WAL", -1, &stmt, NULL) !=
+		    SQLITE_OK ||
 	    sqlite3_step(stmt) != SQLITE_ROW)
 		status = pr_sqlite_fail(store->db, store, "switching to WAL mode", err);
 	else if (strcmp((const char *)sqlite3_column_text(stmt, 0), "wal") != 0)

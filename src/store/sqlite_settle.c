@@ -16,18 +16,18 @@
 #define ONE "WHERE seq = ?2 " GUARD
 #define MANY "WHERE seq IN (SELECT value FROM json_each(?2)) " GUARD
 
-#define RELEASE                                                                             \
-	"UPDATE OR FAIL {table} SET status = 'pending', attempts = max(attempts - 1, 0), "   \
-	"last_error = coalesce(?5, last_error), locked_by = NULL, locked_until = NULL, "     \
+#define RELEASE                                                                                    \
+	"UPDATE OR FAIL {table} SET status = 'pending', attempts = max(attempts - 1, 0), "         \
+	"last_error = coalesce(?5, last_error), locked_by = NULL, locked_until = NULL, "           \
 	"updated_at = ?1 "
-#define DONE                                                                                \
-	"UPDATE OR FAIL {table} SET status = '{done}', last_error = NULL, "                  \
+#define DONE                                                                                       \
+	"UPDATE OR FAIL {table} SET status = '{done}', last_error = NULL, "                        \
 	"locked_by = NULL, locked_until = NULL, {done_at} = ?1, updated_at = ?1 "
-#define RETRY                                                                               \
-	"UPDATE OR FAIL {table} SET status = 'pending', next_attempt_at = ?6, "              \
+#define RETRY                                                                                      \
+	"UPDATE OR FAIL {table} SET status = 'pending', next_attempt_at = ?6, "                    \
 	"last_error = ?5, locked_by = NULL, locked_until = NULL, updated_at = ?1 "
-#define BURY                                                                                \
-	"UPDATE OR FAIL {table} SET status = 'dead', last_error = ?5, locked_by = NULL, "    \
+#define BURY                                                                                       \
+	"UPDATE OR FAIL {table} SET status = 'dead', last_error = ?5, locked_by = NULL, "          \
 	"locked_until = NULL, updated_at = ?1 "
 #define RENEW "UPDATE OR FAIL {table} SET locked_until = ?5, updated_at = ?1 "
 
@@ -64,8 +64,8 @@ static int settle_one(struct sqlite_store *store, const struct pr_table *table,
 		      postroom_delivery *item, enum pr_fate fate, int64_t now_us,
 		      struct pr_err *err)
 {
-	sqlite3_stmt *stmt =
-		pr_sqlite_prepare(store, fates[fate].slot, table, fates[fate].sql, err);
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, fates[fate].slot, table, fates[fate].sql,
+					       err);
 	int status;
 
 	if (!stmt)
