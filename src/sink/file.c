@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * file: one JSON object a line, appended.
+ *
+ * 1. A batch is written under the file's lock, so that any number of workers
+ *    and relays may append to one file.
+ * 2. Whoever has the lock begins at the start of a line: a torn last line, left
+ *    by a relay that was killed, is ended first.
+ * 3. A batch is in the file as a whole, and on the disk unless sync=no, before
+ *    any of it is DELIVERED. What could not be written is cut off again.
+ * 4. Nothing is written to a file that no longer has this name: it would go
+ *    down with it.
+ *
+ * Past a limit on file sizes a write raises SIGXFSZ: the program must ignore it.
+ */
+#include "base/time.h"
+#include "sink/sink.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOCK_PAUSE_MS 2
+
+struct file_sink {
+	struct pr_sink sink;
+	bool sync;
+	const char *path;
+	int fd; /* -1: to be opened again */
+	struct pr_buf lines;
+};
+
+static void close_fd(struct file_sink *file)
+{
+	if (file->fd >= 0)
+		close(file->fd);
+	file->fd = -1;
+}
+
+/* A new file is only safe when its name is on the disk too. */
+static void sync_directory(const char *path)
+{
+	char *copy = strdup(path);
+	int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+
+	free(copy);
+	if (fd >= 0) {
+		fsync(fd); /* some file systems can not, and have no need to */
+		close(fd);
+	}
+}
+
+static int open_fd(struct file_sink *file, struct pr_err *err)
+{
+	struct stat st;
+
+	/* O_NONBLOCK: not to hang on what turns out to be a FIFO or a device. */
+	file->fd = open(file->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+	if (file->fd < 0)
+		return pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" can not be opened%s",
+				    file->path,
+				    errno == ENOENT ? " (does its directory exist?)" : "");
+	if (fstat(file->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		close_fd(file);
+		return pr_err_set(err, POSTROOM_SINK,
+				  "file: \"%s\" is not a regular file; use stdout: or exec: for "
+				  "pipes and devices",
+				  file->path);
+	}
+	if (file->sync && st.st_size == 0)
+		sync_directory(file->path);
+	return POSTROOM_OK;
+}
+
+static bool has_template(const char *path)
+{
+	return strstr(path, "{topic}") || strstr(path, "{namespace}") || strstr(path, "{tenant}") ||
+	       strstr(path, "{key}");
+}
+
+static int open_file(struct pr_sink *sink, struct pr_err *err)
+{
+	struct file_sink *file = (struct file_sink *)sink;
+
+	file->path = sink->url.path;
+	if (sink->url.host[0])
+		return pr_err_set(err, POSTROOM_SINK,
+				  "file: is on this machine: write file:PATH or file:///PATH");
+	if (!file->path[0])
+		return pr_err_set(err, POSTROOM_SINK, "file: needs a path, as in %s",
+				  pr_sink_file.example);
+	if (has_template(file->path))
+		return pr_err_set(
+			err, POSTROOM_SINK,
+			"file: all messages go to one file: its path can not hold {topic} "
+			"and the like");
+	return open_fd(file, err);
+}
+
+static void close_file(struct pr_sink *sink)
+{
+	struct file_sink *file = (struct file_sink *)sink;
+
+	close_fd(file);
+	pr_buf_release(&file->lines);
+}
+
+/* The next batch opens the path anew. */
+static void reopen(struct pr_sink *sink)
+{
+	close_fd((struct file_sink *)sink);
+}
+
+static bool still_named(const struct file_sink *file)
+{
+	struct stat open_st, path_st;
+
+	return fstat(file->fd, &open_st) == 0 && stat(file->path, &path_st) == 0 &&
+	       open_st.st_dev == path_st.st_dev && open_st.st_ino == path_st.st_ino;
+}
+
+/* Takes the lock of the file that has the path now. POSTROOM_STOPPED: it was not even tried. */
+static int take_lock(struct file_sink *file, const struct pr_flight *flight, struct pr_err *err)
+{
+	int status = pr_err_set(err, POSTROOM_STOPPED, "no time to begin");
+	struct pollfd none[1];
+
+	while (pr_flight_may_begin(flight)) {
+		if (file->fd < 0 && open_fd(file, err) < 0)
+			return err->status;
+		if (flock(file->fd, LOCK_EX | LOCK_NB) == 0) {
+			if (still_named(file))
+				return POSTROOM_OK;
+			close_fd(file); /* moved away or deleted; the lock goes with it */
+		} else if (errno == EWOULDBLOCK) {
+			status = pr_err_set(err, POSTROOM_BUSY,
+					    "file: \"%s\" is locked by another process",
+					    file->path);
+			pr_flight_poll(flight, none, 1, pr_mono_us() + LOCK_PAUSE_MS * 1000);
+		} else {
+			return pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" can not be locked",
+					    file->path);
+		}
+	}
+	return pr_stop_requested(flight->stop) ? POSTROOM_STOPPED : status;
+}
+
+/* True unless the file ends in the middle of a line. */
+static bool ends_well(int fd, off_t size)
+{
+	char last;
+
+	return size == 0 || (pread(fd, &last, 1, size - 1) == 1 && last == '\n');
+}
+
+static bool write_all(int fd, const char *data, size_t len)
+{
+	while (len > 0) {
+		ssize_t n = write(fd, data, len);
+
+		if (n < 0 && errno != EINTR)
+			return false;
+		if (n > 0) {
+			data += n;
+			len -= (size_t)n;
+		}
+	}
+	return true;
+}
+
+/* With the lock held. lines begins with a line break that ends a torn line. */
+static int append(struct file_sink *file, struct pr_err *err)
+{
+	struct stat st;
+	size_t skip;
+
+	if (fstat(file->fd, &st) < 0)
+		return pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" can not be read", file->path);
+	skip = ends_well(file->fd, st.st_size) ? 1 : 0;
+	if (!write_all(file->fd, file->lines.data + skip, file->lines.len - skip) ||
+	    (file->sync && fdatasync(file->fd) < 0)) {
+		pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" can not be written", file->path);
+		/* If this fails too, the next batch ends the torn line. */
+		if (ftruncate(file->fd, st.st_size) < 0)
+			pr_err_prefix(err, "half a line stays behind");
+		return err->status;
+	}
+	return POSTROOM_OK;
+}
+
+static int publish_lines(struct file_sink *file, const struct pr_flight *flight, struct pr_err *err)
+{
+	int status = take_lock(file, flight, err);
+
+	if (status < 0)
+		return status;
+	status = append(file, err);
+	if (status < 0)
+		close_fd(file); /* a descriptor whose flush has failed is not to be trusted again */
+	else
+		flock(file->fd, LOCK_UN);
+	return status;
+}
+
+static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
+		   const struct pr_flight *flight, struct pr_err *err)
+{
+	struct file_sink *file = (struct file_sink *)sink;
+	struct pr_err failure = { 0 };
+	int status;
+
+	(void)err;
+	pr_buf_putc(&file->lines, '\n');
+	for (size_t i = 0; i < count; i++)
+		pr_sink_put_line(&file->lines, &items[i]);
+	if (file->lines.failed)
+		status = pr_err_nomem(&failure);
+	else
+		status = publish_lines(file, flight, &failure);
+	if (status == POSTROOM_OK)
+		pr_sink_judge(items, count, POSTROOM_DELIVERED, flight, NULL);
+	else if (status != POSTROOM_STOPPED)
+		pr_sink_judge(items, count, POSTROOM_UNREACHABLE, flight, failure.text);
+	pr_sink_trim(&file->lines);
+	return POSTROOM_OK;
+}
+
+static const char *const schemes[] = { "file", NULL };
+
+static const struct pr_param params[] = {
+	{ .name = "sync",
+	  .type = PR_PARAM_FLAG,
+	  .offset = offsetof(struct file_sink, sync),
+	  .value = "yes|no",
+	  .fallback = "yes",
+	  .help = "wait until a batch is on the disk before it counts as delivered" },
+	{ .name = NULL },
+};
+
+const struct pr_sink_ops pr_sink_file = {
+	.schemes = schemes,
+	.summary = "one JSON object a line, appended to a file; opened anew on SIGHUP",
+	.example = "file:out.ndjson",
+	.size = sizeof(struct file_sink),
+	.params = params,
+	.open = open_file,
+	.publish = publish,
+	.reopen = reopen,
+	.close = close_file,
+};
