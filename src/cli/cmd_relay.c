@@ -148,6 +148,7 @@ static const struct pr_param params[] = {
 
 struct watch {
 	struct cli *cli;
+	pthread_t thread;
 	sigset_t set;
 	struct pr_relay *_Atomic relay; /* NULL until it is open */
 	atomic_bool finished;
@@ -213,25 +214,39 @@ static int64_t count_backlog(struct cli *cli)
 	return counts.pending + counts.processing;
 }
 
-static int run_relay(struct cli *cli, struct watch *watch, const struct pr_relay_config *config)
+static int run_relay(struct watch *watch, const struct pr_relay_config *config, struct pr_err *err)
 {
+	struct cli *cli = watch->cli;
 	struct pr_relay *relay = NULL;
-	struct pr_err err = { 0 };
-	int status = pr_relay_open(config, &relay, &err);
+	int status = pr_relay_open(config, &relay, err);
 
-	if (status >= 0 && config->drain && cli->err_terminal) {
+	if (status < 0)
+		return status;
+	if (config->drain && cli->err_terminal) {
 		cli_progress_begin(&watch->progress, cli, "drain", count_backlog(cli));
 		atomic_store(&watch->draw, true);
 	}
-	if (status >= 0) {
-		atomic_store(&watch->relay, relay);
-		status = pr_relay_run(relay, &err);
-	}
-	if (status >= 0)
-		return CLI_DONE;
-	if (!relay && (status == POSTROOM_INVALID || status == POSTROOM_SINK))
-		return cli_usage(cli, "%s", err.text);
-	return cli_fail(cli, "%s", err.text);
+	atomic_store(&watch->relay, relay);
+	return pr_relay_run(relay, err);
+}
+
+static int begin_watch(struct watch *watch)
+{
+	sigemptyset(&watch->set);
+	sigaddset(&watch->set, SIGTERM);
+	sigaddset(&watch->set, SIGINT);
+	sigaddset(&watch->set, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &watch->set, NULL);
+	return pthread_create(&watch->thread, NULL, watch_signals, watch);
+}
+
+static void end_watch(struct watch *watch)
+{
+	atomic_store(&watch->finished, true);
+	pthread_kill(watch->thread, SIGHUP);
+	pthread_join(watch->thread, NULL);
+	if (atomic_load(&watch->draw))
+		cli_progress_end(&watch->progress);
 }
 
 static int read_retention(struct cli *cli, const char *text, int64_t *ret_ms)
@@ -275,26 +290,23 @@ static int run(struct cli *cli, void *options)
 	struct relay_options *given = options;
 	struct watch watch = { .cli = cli };
 	char tenant[PR_UUID_SIZE];
-	pthread_t thread;
+	struct pr_err err = { 0 };
+	struct pr_relay *relay;
 	int status = read_config(cli, given, tenant);
 
 	if (status != CLI_DONE)
 		return status;
-	sigemptyset(&watch.set);
-	sigaddset(&watch.set, SIGTERM);
-	sigaddset(&watch.set, SIGINT);
-	sigaddset(&watch.set, SIGHUP);
-	pthread_sigmask(SIG_BLOCK, &watch.set, NULL);
-	if (pthread_create(&thread, NULL, watch_signals, &watch) != 0)
+	if (begin_watch(&watch) != 0)
 		return cli_fail(cli, "relay: can not start a thread: no resources left");
-	status = run_relay(cli, &watch, &given->config);
-	atomic_store(&watch.finished, true);
-	pthread_kill(thread, SIGHUP);
-	pthread_join(thread, NULL);
-	if (atomic_load(&watch.draw))
-		cli_progress_end(&watch.progress);
-	pr_relay_close(atomic_load(&watch.relay));
-	return status;
+	status = run_relay(&watch, &given->config, &err);
+	end_watch(&watch);
+	relay = atomic_load(&watch.relay);
+	pr_relay_close(relay);
+	if (status >= 0)
+		return CLI_DONE;
+	if (!relay && (status == POSTROOM_INVALID || status == POSTROOM_SINK))
+		return cli_usage(cli, "%s", err.text);
+	return cli_fail(cli, "%s", err.text);
 }
 
 const struct cli_command cmd_relay = {
