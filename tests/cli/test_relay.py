@@ -29,6 +29,18 @@ def W1_one_command_delivers_everything(postroom):
     assert {row['status'] for row in postroom.rows()} == {'delivered'}
 
 
+def D2_no_meaning_is_read_into_a_payload(postroom):
+    """Whatever it says about itself, it is delivered, with the very text it was enqueued with."""
+    texts = ['{"status":"dead","topic":"other","delay":"1h"}', '{ "a" : 1.50, "a": 2e0 }', 'null',
+             '{"error":true,"retry":false}', '"\\u00e9{topic}"', '[]']
+    for text in texts:
+        postroom.enqueue('t', text)
+    lines = postroom.ok('relay', '--to', 'stdout:', '--drain', '--workers', '1').lines
+    assert len(lines) == len(texts)
+    for line, text in zip(lines, texts):
+        assert line.endswith(f'"payload":{text}}}') and '"topic":"t"' in line
+
+
 def test_relay_makes_the_database_it_needs(postroom):
     assert postroom.ok('relay', '--to', 'null:', '--drain').out == ''
     assert postroom.rows() == []
