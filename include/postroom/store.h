@@ -171,7 +171,7 @@ typedef struct postroom_filter {
 	const char *tenant_id;
 	const char *key;
 	const char *after; /* list: an id; go on behind it */
-	int64_t older_than_ms; /* purge: delivered or dead for longer than this */
+	int64_t older_than_ms; /* purge and retry: delivered or dead for longer than this */
 } postroom_filter;
 
 #define POSTROOM_FILTER(...) \

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 
+#include "base/time.h"
+
 #define STEP 500
 
 struct retry_options {
@@ -39,14 +41,17 @@ static int retry_named(struct cli *cli, struct postroom_store *store)
 }
 
 static int retry_filtered(struct cli *cli, struct postroom_store *store,
-			  const postroom_filter *filter)
+			  postroom_filter *filter)
 {
+	int64_t begun_us = pr_mono_us();
 	struct cli_progress progress;
 	int64_t total = 0, some;
 	int status;
 
 	cli_progress_begin(&progress, cli, "retry", 0);
 	do {
+		/* What dies again meanwhile is left alone, or this might never end. */
+		filter->older_than_ms = (pr_mono_us() - begun_us) / 1000;
 		status = postroom_retry_some(store, filter, STEP, &some);
 		total += status >= 0 ? some : 0;
 		cli_progress_show(&progress, total, total);

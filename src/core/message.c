@@ -70,7 +70,8 @@ static int check_content(const postroom_message *message, size_t max, struct pr_
 	struct pr_json_fault fault;
 	size_t len = payload_length(message);
 
-	if (message->body && message->payload && strcmp(message->payload, "null") != 0)
+	if (message->body && message->payload &&
+	    (len != 4 || memcmp(message->payload, "null", 4) != 0))
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "payload must be left out when there is a body");
 	if (!message->body && !message->payload)

@@ -295,6 +295,7 @@ int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, c
 	} else {
 		status = bind_filter(stmt, filter, err);
 		sqlite3_bind_int(stmt, 5, limit);
+		sqlite3_bind_int64(stmt, 6, pr_now_us() - filter->older_than_ms * 1000);
 	}
 	if (status >= 0)
 		status = pr_sqlite_begin(base, err);
