@@ -18,7 +18,10 @@
 /* What a byte means inside a string. */
 enum { PLAIN, QUOTE, ESCAPE, CONTROL, WIDE };
 static const unsigned char in_string[256] = {
-	[0 ... 0x1f] = CONTROL, ['"'] = QUOTE, ['\\'] = ESCAPE, [0x80 ... 0xff] = WIDE,
+	[0 ... 0x1f] = CONTROL,
+	['"'] = QUOTE,
+	['\\'] = ESCAPE,
+	[0x80 ... 0xff] = WIDE,
 };
 
 struct scan {
@@ -106,14 +109,34 @@ static bool check_escape(struct scan *scan)
 	return true;
 }
 
+/* Goes past what needs no second look in a string, eight bytes at a time while that will do. */
+static const char *skip_plain(const char *at, const char *end)
+{
+	const uint64_t ones = 0x0101010101010101u, tops = 0x80 * ones;
+
+	while (end - at >= 8) {
+		uint64_t bytes, quotes, escapes;
+
+		memcpy(&bytes, at, 8);
+		quotes = bytes ^ '"' * ones;
+		escapes = bytes ^ '\\' * ones;
+		/* A byte below n leaves its top bit set when n is taken off it; so do those from 0x80 on. */
+		if ((bytes | (bytes - 0x20 * ones) | (quotes - ones) | (escapes - ones)) & tops)
+			break;
+		at += 8;
+	}
+	while (at < end && in_string[(unsigned char)*at] == PLAIN)
+		at++;
+	return at;
+}
+
 static bool check_string(struct scan *scan)
 {
 	size_t step;
 
 	scan->at++;
 	for (;;) {
-		while (scan->at < scan->end && in_string[(unsigned char)*scan->at] == PLAIN)
-			scan->at++;
+		scan->at = skip_plain(scan->at, scan->end);
 		if (scan->at == scan->end)
 			return fail(scan, NULL);
 		switch (in_string[(unsigned char)*scan->at]) {

@@ -151,12 +151,12 @@ static void describe(const struct pr_param *param, char *out, size_t size)
 	size_t used = 0;
 
 	if (param->type == PR_PARAM_CHOICE) {
-		for (size_t i = 0; param->choices[i] && used < size; i++)
+		for (size_t i = 0; param->choices[i] && used < size; i++) {
+			const char *before = param->choices[i + 1] ? ", " : " or ";
+
 			used += (size_t)snprintf(out + used, size - used, "%s%s",
-						 i == 0			   ? ""
-						 : param->choices[i + 1] ? ", "
-									   : " or ",
-						 param->choices[i]);
+						 i == 0 ? "" : before, param->choices[i]);
+		}
 		return;
 	}
 	show_number(param, param->min, min);
@@ -248,6 +248,7 @@ int pr_params_set(const struct pr_param *table, void *target, const char *name, 
 	nearest = pr_param_nearest(table, name);
 	if (nearest)
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "unknown parameter \"%.60s\"; did you mean \"%s\"?", name, nearest);
+				  "unknown parameter \"%.60s\"; did you mean \"%s\"?", name,
+				  nearest);
 	return pr_err_set(err, POSTROOM_INVALID, "unknown parameter \"%.60s\"", name);
 }

@@ -10,7 +10,8 @@ static const struct unit {
 	const char *name;
 	int64_t ms;
 } units[] = {
-	{ "d", 86400000 }, { "h", 3600000 }, { "m", 60000 }, { "s", 1000 }, { "ms", 1 }, { NULL, 0 },
+	{ "d", 86400000 }, { "h", 3600000 }, { "m", 60000 },
+	{ "s", 1000 },	   { "ms", 1 },	     { NULL, 0 },
 };
 
 static int64_t read_clock(clockid_t clock)

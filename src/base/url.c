@@ -117,7 +117,8 @@ static char *decode(const char *start, const char *end, char **to, const char **
 		high = end - start > 2 ? hex_value(start[1]) : -1;
 		low = high >= 0 ? hex_value(start[2]) : -1;
 		if (low < 0) {
-			*ret_why = "'%' must be followed by two hex digits; write %25 for a percent sign";
+			*ret_why = "'%' must be followed by two hex digits; write %25 for a "
+				   "percent sign";
 			return NULL;
 		}
 		if (high == 0 && low == 0) {
