@@ -66,7 +66,7 @@ static int set_params(struct pr_sink *sink, struct pr_err *err)
 
 		if (pr_params_set(sink->ops->params, sink, setting->name, setting->value, err) <
 		    0) {
-			pr_err_prefix(err, "%s:", sink->ops->schemes[0]);
+			pr_err_prefix(err, "%s", sink->ops->schemes[0]);
 			return err->status = POSTROOM_SINK;
 		}
 	}

@@ -494,7 +494,8 @@ TEST(D4_a_stop_lets_the_running_ones_finish_and_begins_no_more)
 	for (int i = 0; i < 20; i++) {
 		if (i < 8 && items[i].verdict == POSTROOM_DELIVERED)
 			continue;
-		CHECK_INT(items[i].verdict, POSTROOM_UNTRIED);
+		CHECK_MSG(items[i].verdict == POSTROOM_UNTRIED, "message %d: %s", i,
+			  items[i].reason);
 	}
 	CHECK_INT(items[8].verdict, POSTROOM_UNTRIED);
 	rig_release(&rig);
