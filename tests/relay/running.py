@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of a running relay share."""
+import json
+import os
+import pathlib
+
+from conftest import PROGRAM
+
+SOAK = os.environ.get('POSTROOM_SOAK') == '1'
+
+
+def sanitized():
+    """Whether the program was built with a sanitizer, whose shadow memory would be measured too."""
+    program = pathlib.Path(PROGRAM).read_bytes()
+    return b'__asan_init' in program or b'__tsan_init' in program
+
+
+def lines_of(path):
+    """The messages of a file: sink, in the order they were written."""
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding='utf-8') as file:
+        return [json.loads(line) for line in file if line.endswith('\n')]
+
+
+def ids_in(path):
+    """The words of a file that children append to, one a line."""
+    if not os.path.exists(path):
+        return []
+    return pathlib.Path(path).read_text().split()
+
+
+def enqueue_many(postroom, count, topic='t', size=0):
+    """Messages with {"n": 0}, {"n": 1}, …, filled up to about size bytes."""
+    path = pathlib.Path(postroom.cwd) / 'many.ndjson'
+    filler = 'x' * size
+    with open(path, 'w', encoding='utf-8') as file:
+        for n in range(count):
+            file.write(json.dumps({'topic': topic, 'payload': {'n': n, 'fill': filler}}) + '\n')
+    postroom.ok('enqueue', '--ndjson', path)
+    path.unlink()
+
+
+def processes_with(word):
+    """The ids of the processes, zombies aside, that have word on their command line."""
+    found = []
+    for name in os.listdir('/proc'):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            if word.encode() in pathlib.Path('/proc', name, 'cmdline').read_bytes():
+                found.append(int(name))
+        except OSError:
+            pass
+    return found
+
+
+def children_of(pid):
+    """The children of all threads of a process, with the state of each."""
+    found = {}
+    for name in os.listdir('/proc'):
+        if not name.isdigit():
+            continue
+        try:
+            stat = pathlib.Path('/proc', name, 'stat').read_text()
+        except OSError:
+            continue
+        state, parent = stat.rpartition(')')[2].split()[:2]
+        if int(parent) == pid:
+            found[int(name)] = state
+    return found
+
+
+def expire_leases(sql):
+    """Instead of waiting for them."""
+    sql("UPDATE postroom_outbox SET locked_until = 1 WHERE status = 'processing'")
+
+
+def make_due(sql):
+    sql("UPDATE postroom_outbox SET next_attempt_at = 1 WHERE status = 'pending'")
