@@ -9,6 +9,8 @@
  */
 #include "relay/worker.h"
 
+#include <string.h>
+
 /* An idle --drain looks often: somebody waits for it. */
 #define DRAIN_POLL_MS 20
 
@@ -21,9 +23,19 @@ int pr_worker_connect(struct pr_worker *worker, struct pr_err *err)
 		.stop = &relay->stop,
 	};
 
+	int status;
+
 	if (worker->store)
 		return POSTROOM_OK;
-	return pr_store_open(&config, &worker->store, err);
+	status = pr_store_open(&config, &worker->store, err);
+	if (status < 0)
+		return status;
+	/* What was claimed before the connection broke is still this worker's to settle. */
+	if (worker->id[0])
+		memcpy(worker->store->worker, worker->id, sizeof(worker->id));
+	else
+		memcpy(worker->id, worker->store->worker, sizeof(worker->id));
+	return POSTROOM_OK;
 }
 
 int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err)

@@ -24,6 +24,7 @@ struct pr_worker {
 	int status; /* how it ended */
 	struct pr_err err;
 	struct postroom_store *store; /* NULL while the database is away */
+	char id[PR_UUID_SIZE];	      /* locked_by, the same through all reconnects */
 	struct pr_sink *sink;
 	struct postroom_batch batch;
 	struct pr_lease lease;
