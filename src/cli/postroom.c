@@ -142,7 +142,10 @@ int main(int argc, char **argv)
 	void *options = NULL;
 
 	fill_standard_descriptors();
+	/* A broken pipe or a file at its limit is an error to be told, not a death; exec: needs its children's ends. */
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL);
 	look_around(&cli);
 	pr_log_init(&cli.log, STDERR_FILENO, PR_LOG_INFO, PR_LOG_TEXT);
 

@@ -24,7 +24,10 @@
 #include <unistd.h>
 
 #define RUNNING_MAX 8
+
+/* Between TERM and KILL, but never more than a part of the timeout: the lease has to outlast both. */
 #define KILL_AFTER_MS 2000
+#define KILL_AFTER_PART 4
 
 enum { EXIT_REJECTED = 65, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
@@ -320,6 +323,13 @@ static void finish(struct exec_sink *exec, struct run *run, const struct pr_flig
 	exec->running--;
 }
 
+static int64_t kill_after_ms(const struct pr_flight *flight)
+{
+	int64_t part_ms = flight->timeout_ms / KILL_AFTER_PART;
+
+	return part_ms < KILL_AFTER_MS ? part_ms : KILL_AFTER_MS;
+}
+
 /* Ends what has had its time. */
 static void enforce(struct run *run, const struct pr_flight *flight, int64_t now_us)
 {
@@ -334,7 +344,7 @@ static void enforce(struct run *run, const struct pr_flight *flight, int64_t now
 		run->cut_short = pr_arena_printf(flight->arena, "timed out after %s", limit);
 		if (!run->cut_short)
 			run->cut_short = "timed out";
-		pr_child_end(&run->child, now_us, KILL_AFTER_MS);
+		pr_child_end(&run->child, now_us, kill_after_ms(flight));
 	}
 }
 
