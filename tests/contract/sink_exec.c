@@ -109,6 +109,7 @@ TEST(K3_the_message_is_in_the_environment)
 {
 	postroom_delivery item;
 
+	unsetenv("POSTROOM_SOAK"); /* make soak has set it for us, not for the command */
 	setenv("POSTROOM_ID", "the parent's", 1);
 	setenv("POSTROOM_KEY", "the parent's", 1);
 	setenv("POSTROOM_DB", "sqlite:mine.db", 1);
