@@ -163,6 +163,7 @@ TEST(L1_a_full_buffer_flushes_itself_and_an_oversize_line_costs_only_itself)
 	pr_log_flush(&log);
 	text = received(fd);
 	CHECK_CONTAINS(text, "count=41");
+	CHECK(!strstr(text, "HUGE"));
 	CHECK_INT(count_lines(text), 1);
 	free(text);
 	text = received(fd);
