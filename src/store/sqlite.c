@@ -115,10 +115,10 @@ int pr_sqlite_fail(sqlite3 *db, const struct sqlite_store *store, const char *do
 }
 
 /*
- * Waits with growing, jittered pauses. Told to stop, a claim gives up at once;
- * what is being settled has until the grace is over.
+ * Growing, jittered pauses. Told to stop, a claim gives up at once; what is
+ * being settled has until the grace is over.
  */
-static int wait_for_lock(void *context, int tries)
+int pr_sqlite_wait(void *context, int tries)
 {
 	struct sqlite_store *store = context;
 	int64_t pause_ms = tries < 5 ? 1 : tries < 12 ? 5 : 25;
@@ -356,7 +356,7 @@ static int open_file(struct sqlite_store *store, bool create, struct pr_err *err
 		return status;
 	if (sqlite3_open_v2(store->path, &store->db, flags, NULL) != SQLITE_OK)
 		return pr_sqlite_fail(store->db, store, "opening the database", err);
-	sqlite3_busy_handler(store->db, wait_for_lock, store);
+	sqlite3_busy_handler(store->db, pr_sqlite_wait, store);
 	/*
 	 * The first statement reads the file's header, and so tells whether it is a
 	 * database. The others are worth a tenth of the speed (docs/internals/sqlite.md).

@@ -57,6 +57,9 @@ static inline struct sqlite_store *sqlite_store(struct postroom_store *store)
 int pr_sqlite_fail(sqlite3 *db, const struct sqlite_store *store, const char *doing,
 		   struct pr_err *err);
 
+/* The busy handler: pauses before try number tries + 1; 0 when there was enough of it. */
+int pr_sqlite_wait(void *store, int tries);
+
 /* The slot's statement for this table, prepared at first use; NULL with err filled. */
 sqlite3_stmt *pr_sqlite_prepare(struct sqlite_store *store, enum sqlite_slot slot,
 				const struct pr_table *table, const char *sql, struct pr_err *err);

@@ -100,10 +100,16 @@ static int use_wal(struct sqlite_store *store, struct pr_err *err)
 {
 	sqlite3_stmt *stmt = NULL;
 	int status = POSTROOM_OK;
+	int rc, tries = 0;
 
-	if (sqlite3_prepare_v2(store->db, "PRAGMA journal_mode = WAL", -1, &stmt, NULL) !=
-		    SQLITE_OK ||
-	    sqlite3_step(stmt) != SQLITE_ROW)
+	/* SQLite calls no busy handler here: two that switch at once would both be refused. */
+	do {
+		sqlite3_finalize(stmt);
+		rc = sqlite3_prepare_v2(store->db, "PRAGMA journal_mode = WAL", -1, &stmt, NULL);
+		if (rc == SQLITE_OK)
+			rc = sqlite3_step(stmt);
+	} while ((rc & 0xff) == SQLITE_BUSY && pr_sqlite_wait(store, tries++));
+	if (rc != SQLITE_ROW)
 		status = pr_sqlite_fail(store->db, store, "switching to WAL mode", err);
 	else if (strcmp((const char *)sqlite3_column_text(stmt, 0), "wal") != 0)
 		status = pr_err_set(err, POSTROOM_DATABASE,
