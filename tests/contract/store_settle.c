@@ -108,6 +108,18 @@ TEST(A2_only_the_holder_of_a_lease_settles)
 	postroom_store_close(second);
 }
 
+/* The fence alone is not enough either: a restored backup may count its claims anew. */
+TEST(A2_the_fence_is_no_substitute_for_the_holder)
+{
+	postroom_batch *batch = claim_many(1);
+
+	sql(app, "UPDATE postroom_outbox SET locked_by = '018f0000-0000-7000-8000-000000000000'");
+	for (size_t i = 0; i < WAYS; i++)
+		CHECK_INT(every_way[i](store, batch, only_item(batch), 1), POSTROOM_LEASE_LOST);
+	CHECK_INT(rows("processing"), 1);
+	postroom_batch_free(batch);
+}
+
 TEST(A2_a_lost_lease_does_not_keep_the_others_from_being_settled)
 {
 	postroom_batch *batch = claim_many(3);
