@@ -105,6 +105,54 @@ def E1_killed_at_any_call_an_enqueue_is_whole_or_not_there(postroom, sql, fresh,
     every(call, lambda n: enqueue_survives(postroom, sql, fresh, call, 'signal=KILL', n, clear))
 
 
+@pytest.mark.parametrize('call', CALLS)
+def U1_killed_at_any_call_the_making_of_the_tables_can_be_repeated(postroom, db, sql, call):
+    def first_enqueue(n):
+        for name in (db, f'{db}-wal', f'{db}-shm', f'{db}-journal'):
+            if os.path.exists(name):
+                os.unlink(name)
+        args = ['enqueue', 't', '{}', '--dedupe-key', 'first']
+        status, errors, hit = traced(postroom, call, 'signal=KILL', n, *args)
+        assert status in (0, -9, 137), (call, n, errors)
+        postroom.ok(*args)
+        check_whole(sql)
+        assert sql('SELECT count(*) FROM postroom_outbox') == [(1,)]
+        assert sql('SELECT count(*) FROM postroom_migrations') == [(1,)]
+        assert sql('PRAGMA journal_mode') == [('wal',)]
+        return hit
+
+    every(call, first_enqueue)
+
+
+@pytest.mark.parametrize('call', ['pwrite64', 'fdatasync', 'fcntl', 'close'])
+@pytest.mark.parametrize('command, before, after', [
+    (['retry', '--dead'], 'dead', {'pending': MESSAGES}),
+    (['purge', '--status', 'dead', '--yes'], 'dead', {}),
+    (['purge', '--status', 'delivered', '--yes'], 'delivered', {}),
+])
+def X1_killed_at_any_call_an_operators_command_is_done_or_not(postroom, sql, fresh, call, command,
+                                                             before, after):
+    def counts():
+        return dict(sql('SELECT status, count(*) FROM postroom_outbox GROUP BY status'))
+
+    def operate(n):
+        fresh()
+        sql('UPDATE postroom_outbox SET status = ?, delivered_at = 1, attempts = 1, claims = 1', before)
+        status, errors, hit = traced(postroom, call, 'signal=KILL', n, *command)
+        assert status in (0, -9, 137), (call, n, errors)
+        check_whole(sql)
+        assert counts() in ({before: MESSAGES}, after), (call, n)
+        assert status != 0 or counts() == after, (call, n)
+        assert sql('SELECT max(seq) FROM postroom_outbox')[0][0] in (None, *sql(
+            "SELECT seq FROM sqlite_sequence WHERE name = 'postroom_outbox'")[0])
+        if counts() != after:
+            postroom.ok(*command)
+        assert counts() == after
+        return hit
+
+    every(call, operate)
+
+
 def one_clear_line(errors):
     lines = [line for line in errors.splitlines() if line.startswith('postroom: ')]
     assert len(lines) == 1 and len(errors.splitlines()) == 1, errors
