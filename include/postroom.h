@@ -67,7 +67,7 @@ typedef struct postroom_message {
 	const char *payload;	/* JSON text, passed on untouched; NULL with a body */
 	size_t payload_len;	/* 0: payload ends at its NUL */
 	const char *ns;		/* namespace; NULL: "default" */
-	const char *key;	/* messages of one key stay in order */
+	const char *key;	/* what it is about: the order and partition key */
 	const char *tenant_id;	/* a UUID */
 	const char *dedupe_key; /* unique per namespace and topic; begins with "TENANT/" if there is a tenant */
 	const char *idempotency_key; /* instead of dedupe_key: "TENANT/" is put before it */

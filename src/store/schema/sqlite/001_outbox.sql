@@ -11,7 +11,7 @@ CREATE TABLE postroom_outbox (
 				substr('89ab', 1 + (random() & 3), 1),
 				substr(lower(hex(randomblob(2))), 2),
 				lower(hex(randomblob(6)))))
-		CONSTRAINT "id: a UUID" CHECK (length(id) = 36),
+		CONSTRAINT "id: a UUID" CHECK (id GLOB '????????-????-????-????-????????????'),
 	namespace TEXT NOT NULL DEFAULT 'default'
 		CONSTRAINT "namespace: 1 to 255 bytes without control characters" CHECK (namespace = 'default'
 			OR (length(CAST(namespace AS BLOB)) BETWEEN 1 AND 255
