@@ -5,7 +5,7 @@
  * An application writes a message into its own database, in its own
  * transaction; a relay publishes it later. This header is all that most
  * programs need: enqueue, receipts, deterministic keys, statuses. How to get
- * a box from a connection stands in <postroom/sqlite.h>.
+ * a box from a connection stands in <postroom/sqlite.h> and <postroom/libpq.h>.
  *
  * Every function returns a status: >= 0 is an outcome, < 0 a failure, and
  * postroom_errmsg() has the sentence. Nothing here prints, exits, starts a
@@ -91,7 +91,7 @@ typedef struct postroom_receipt {
 	char dedupe_key[POSTROOM_DEDUPE_KEY_MAX + 1]; /* "" if there is none: the id serves downstream */
 } postroom_receipt;
 
-/* The application's side of one database connection; see <postroom/sqlite.h>. */
+/* The application's side of one database connection. */
 typedef struct postroom_box postroom_box;
 
 /*
@@ -118,8 +118,14 @@ POSTROOM_API int postroom_box_set_max_payload(postroom_box *box, size_t bytes);
 /* The sentence for the last failure of this box; valid until its next call. */
 POSTROOM_API const char *postroom_errmsg(const postroom_box *box);
 
-/* The database's own code for it (SQLite's extended result code), or 0. */
+/* SQLite's own extended result code for it, or 0. */
 POSTROOM_API int postroom_errcode(const postroom_box *box);
+
+/*
+ * PostgreSQL's own code for it ("40001"), or "". After POSTROOM_TX_ABORTED,
+ * class 40 means: roll back and do the transaction again.
+ */
+POSTROOM_API const char *postroom_sqlstate(const postroom_box *box);
 
 /* Frees the box; the connection stays open and the caller's. */
 POSTROOM_API void postroom_box_free(postroom_box *box);

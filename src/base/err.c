@@ -14,6 +14,7 @@ int pr_err_set(struct pr_err *err, int status, const char *format, ...)
 		return status;
 	err->status = status;
 	err->native = 0;
+	err->sqlstate[0] = '\0';
 	va_start(args, format);
 	vsnprintf(err->text, sizeof(err->text), format, args);
 	va_end(args);
@@ -30,6 +31,7 @@ int pr_err_errno(struct pr_err *err, int status, const char *format, ...)
 		return status;
 	err->status = status;
 	err->native = code;
+	err->sqlstate[0] = '\0';
 	va_start(args, format);
 	vsnprintf(err->text, sizeof(err->text), format, args);
 	va_end(args);
@@ -63,5 +65,6 @@ void pr_err_clear(struct pr_err *err)
 {
 	err->status = 0;
 	err->native = 0;
+	err->sqlstate[0] = '\0';
 	err->text[0] = '\0';
 }

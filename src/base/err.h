@@ -11,6 +11,7 @@
 struct pr_err {
 	int status; /* POSTROOM_… */
 	int native; /* SQLite result code, errno, …; 0 if none */
+	char sqlstate[6]; /* PostgreSQL's code; "" if none */
 	char text[1000];
 };
 

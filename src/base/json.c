@@ -15,6 +15,12 @@
 #define NUMERIC_SCALE_MAX 16383
 #define EXPONENT_LIMIT 1073741823
 
+/*
+ * jsonb writes 1e131071 out, digit by digit: a few kilobytes of such numbers are
+ * a gigabyte, more than a server can hand out again.
+ */
+#define WRITTEN_OUT_MAX ((int64_t)128 * 1024 * 1024)
+
 /* What a byte means inside a string. */
 enum { PLAIN, QUOTE, ESCAPE, CONTROL, WIDE };
 static const unsigned char in_string[256] = {
@@ -28,6 +34,7 @@ struct scan {
 	const char *at;
 	const char *end;
 	const char *what; /* the fault, at `at` */
+	int64_t written_out; /* digits that exponents stand for */
 };
 
 static bool fail(struct scan *scan, const char *what)
@@ -230,10 +237,17 @@ static bool check_number(struct scan *scan)
 	/* Most numbers are short, and short ones without an exponent are in range. */
 	if (exponent == 0 && stop - start <= NUMERIC_SCALE_MAX)
 		return true;
-	if (in_range(start, point, stop, exponent))
+	if (!in_range(start, point, stop, exponent)) {
+		scan->at = whole;
+		return fail(scan, "number out of range");
+	}
+	if (exponent < 0)
+		exponent = -exponent;
+	scan->written_out += exponent < NUMERIC_TOP_PLACE ? exponent : NUMERIC_TOP_PLACE;
+	if (scan->written_out <= WRITTEN_OUT_MAX)
 		return true;
 	scan->at = whole;
-	return fail(scan, "number out of range");
+	return fail(scan, "too many long numbers");
 }
 
 static bool check_word(struct scan *scan, const char *word)

@@ -4,7 +4,8 @@
  *
  * One rule for every database: RFC 8259, and what PostgreSQL's jsonb refuses is
  * refused here too: \u0000, lone surrogates, numbers out of numeric's range,
- * ill-formed UTF-8. At most PR_JSON_DEPTH levels.
+ * ill-formed UTF-8. At most PR_JSON_DEPTH levels, and no numbers that would be
+ * gigabytes if they were written out.
  */
 #ifndef PR_BASE_JSON_H
 #define PR_BASE_JSON_H

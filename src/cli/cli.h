@@ -43,6 +43,7 @@ struct cli_command {
 
 struct cli_globals {
 	const char *db;
+	const char *schema;
 	bool json;
 	int64_t log_format; /* enum pr_log_format */
 	int64_t log_level;  /* enum pr_log_level */

@@ -106,6 +106,7 @@ static int start_relay(struct bench *bench, struct runner *runner, const char *t
 	int64_t level = bench->cli->global.log_level;
 	struct pr_relay_config config = {
 		.url = bench->cli->global.db,
+		.schema = bench->cli->global.schema,
 		.to = to,
 		.scope = { .ns = NAMESPACE },
 		.workers = given->workers,

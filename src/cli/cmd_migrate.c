@@ -94,7 +94,9 @@ static void tell_sql(void *context, const struct pr_migration *migration, int64_
 static int open_to_look(struct cli *cli, bool dry_run, struct postroom_store **ret,
 			struct pr_err *err)
 {
-	struct pr_store_config config = { .url = cli->global.db, .busy_wait_ms = CLI_BUSY_WAIT_MS };
+	struct pr_store_config config = { .url = cli->global.db,
+					  .schema = cli->global.schema,
+					  .busy_wait_ms = CLI_BUSY_WAIT_MS };
 	int status = pr_store_open(&config, ret, err);
 
 	if (dry_run && status == POSTROOM_UNAVAILABLE && err->native == ENOENT) {
@@ -124,6 +126,7 @@ static int run(struct cli *cli, void *options)
 	const struct migrate_options *given = options;
 	const struct pr_store_config config = {
 		.url = cli->global.db,
+		.schema = cli->global.schema,
 		.create = true,
 		.busy_wait_ms = CLI_BUSY_WAIT_MS,
 	};

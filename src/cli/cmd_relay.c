@@ -204,7 +204,8 @@ static void *watch_signals(void *context)
 /* How much there is to do, for the bar; not knowing it is no reason to fail. */
 static int64_t count_backlog(struct cli *cli)
 {
-	const struct pr_store_config config = { .url = cli->global.db };
+	const struct pr_store_config config = { .url = cli->global.db,
+						.schema = cli->global.schema };
 	struct postroom_store *store = NULL;
 	postroom_counts counts = { 0 };
 
@@ -272,6 +273,7 @@ static int read_config(struct cli *cli, struct relay_options *given, char tenant
 	if (config->scope.tenant_id)
 		config->scope.tenant_id = tenant;
 	config->url = cli->global.db;
+	config->schema = cli->global.schema;
 	config->policy.max_attempts = (int32_t)given->max_attempts;
 	config->policy.backoff = (postroom_backoff)given->backoff;
 	config->policy.max_error_length = (int32_t)given->max_error_length;

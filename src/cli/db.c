@@ -15,6 +15,7 @@ int cli_open_store(struct cli *cli, enum cli_open mode, struct postroom_store **
 		.url = cli->global.db,
 		.create = mode == CLI_OPEN_CREATE,
 		.busy_wait_ms = CLI_BUSY_WAIT_MS,
+		.schema = cli->global.schema,
 	};
 	struct postroom_store *store = NULL;
 	struct pr_err err = { 0 };
@@ -23,7 +24,7 @@ int cli_open_store(struct cli *cli, enum cli_open mode, struct postroom_store **
 	if (status < 0)
 		return cli_store_fail(cli, &err);
 	if (mode == CLI_OPEN_CREATE)
-		status = store->ops->migrate(store, NULL, NULL, &err);
+		status = pr_store_ready(store, &err);
 	else
 		status = store->ops->check_schema(store, &err);
 	if (status < 0) {

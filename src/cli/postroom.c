@@ -16,8 +16,13 @@ const struct pr_param cli_global_params[] = {
 	  .type = PR_PARAM_STRING,
 	  .offset = GLOBAL(db),
 	  .value = "URL",
-	  .help = "database: sqlite:PATH or a path (default $POSTROOM_DB, else "
-		  "sqlite:postroom.db)" },
+	  .help = "database: sqlite:PATH, a path, or postgres://… (default $POSTROOM_DB, "
+		  "else sqlite:postroom.db)" },
+	{ .name = "schema",
+	  .type = PR_PARAM_STRING,
+	  .offset = GLOBAL(schema),
+	  .value = "NAME",
+	  .help = "PostgreSQL: where the tables are (default: the first of the search_path)" },
 	{ .name = "json",
 	  .type = PR_PARAM_FLAG,
 	  .offset = GLOBAL(json),
@@ -107,6 +112,36 @@ static void look_around(struct cli *cli)
 	cli->err_colour = cli->err_terminal && colours;
 }
 
+/*
+ * Copies the arguments into one block, and makes passwords in the originals
+ * unreadable: everybody on the machine can see those.
+ */
+static char **take_arguments(int argc, char **argv)
+{
+	size_t size = ((size_t)argc + 1) * sizeof(char *);
+	char **copies;
+	char *at;
+
+	for (int i = 0; i < argc; i++)
+		size += strlen(argv[i]) + 1;
+	copies = calloc(1, size);
+	if (!copies)
+		return NULL;
+	at = (char *)(copies + argc + 1);
+	for (int i = 0; i < argc; i++) {
+		char *user = strstr(argv[i], "://"), *word = strstr(argv[i], "password=");
+		char *host = user ? strrchr(user, '@') : NULL;
+
+		copies[i] = strcpy(at, argv[i]);
+		at += strlen(at) + 1;
+		if (host)
+			memset(user + 3, '*', (size_t)(host - user - 3));
+		if (word)
+			memset(word + 9, '*', strcspn(word + 9, "& "));
+	}
+	return copies;
+}
+
 static void choose_database(struct cli *cli)
 {
 	const char *db = getenv("POSTROOM_DB");
@@ -141,6 +176,9 @@ int main(int argc, char **argv)
 	struct cli cli = { 0 };
 	void *options = NULL;
 
+	argv = take_arguments(argc, argv);
+	if (!argv)
+		return CLI_FAILED;
 	fill_standard_descriptors();
 	/* A broken pipe or a file at its limit is an error to be told, not a death; exec: needs its children's ends. */
 	signal(SIGPIPE, SIG_IGN);
@@ -162,5 +200,6 @@ int main(int argc, char **argv)
 	pr_log_release(&cli.log);
 	pr_buf_release(&cli.out);
 	free(options);
+	free(argv);
 	return status;
 }

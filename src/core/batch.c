@@ -3,8 +3,16 @@
 
 #include <stdlib.h>
 
+static void drop_held(struct postroom_batch *batch)
+{
+	if (batch->held)
+		batch->drop_held(batch->held);
+	batch->held = NULL;
+}
+
 void pr_batch_reset(struct postroom_batch *batch)
 {
+	drop_held(batch);
 	pr_arena_reset(&batch->arena);
 	batch->count = 0;
 	batch->buried_count = 0;
@@ -12,6 +20,7 @@ void pr_batch_reset(struct postroom_batch *batch)
 
 void pr_batch_release(struct postroom_batch *batch)
 {
+	drop_held(batch);
 	pr_arena_release(&batch->arena);
 	free(batch->items);
 	free(batch->buried);

@@ -18,6 +18,8 @@ struct postroom_batch {
 	size_t buried_capacity;
 	struct pr_policy policy; /* as the messages were claimed; postroom_nack() and its kin use it */
 	int64_t lease_ms;
+	void *held; /* what a store keeps alive for the items: a server's answer */
+	void (*drop_held)(void *held);
 };
 
 /* A zeroed batch is ready for use. */

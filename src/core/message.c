@@ -214,3 +214,10 @@ void pr_message_prepare(const postroom_message *message, struct pr_prepared *ret
 	ret->body = (struct pr_span){ message->body, message->body_len };
 	ret->due_offset_us = message->delay_ms * 1000 - (int64_t)message->priority * 1000000;
 }
+
+void pr_receipt_set_key(postroom_receipt *receipt, const struct pr_prepared *prepared)
+{
+	const char *key = prepared->dedupe_key ? prepared->dedupe_key : "";
+
+	memcpy(receipt->dedupe_key, key, strlen(key) + 1);
+}

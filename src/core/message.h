@@ -34,6 +34,9 @@ struct pr_prepared {
 /* Only for a message that has been checked. */
 void pr_message_prepare(const postroom_message *message, struct pr_prepared *ret);
 
+/* The receipt's dedupe_key, as written. */
+void pr_receipt_set_key(postroom_receipt *receipt, const struct pr_prepared *prepared);
+
 /* True if headers is a JSON object whose values are all strings. */
 bool pr_headers_valid(const char *text, size_t len);
 

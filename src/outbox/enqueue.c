@@ -8,34 +8,14 @@
  */
 #include "store/store.h"
 
-#include <string.h>
-
 static size_t max_payload(const postroom_box *box)
 {
 	return box->max_payload ? box->max_payload : POSTROOM_PAYLOAD_DEFAULT_MAX;
 }
 
-static int write_one(postroom_box *box, const postroom_message *message, postroom_receipt *receipt)
-{
-	struct pr_prepared prepared;
-	postroom_receipt unwanted;
-	int status;
-
-	if (!receipt)
-		receipt = &unwanted;
-	pr_message_prepare(message, &prepared);
-	status = box->ops->insert(box, &prepared, receipt, &box->err);
-	if (status < 0)
-		return status;
-	if (prepared.dedupe_key)
-		memcpy(receipt->dedupe_key, prepared.dedupe_key, strlen(prepared.dedupe_key) + 1);
-	else
-		receipt->dedupe_key[0] = '\0';
-	return status;
-}
-
 int postroom_enqueue(postroom_box *box, const postroom_message *message, postroom_receipt *receipt)
 {
+	size_t at;
 	int status;
 
 	pr_err_clear(&box->err);
@@ -44,12 +24,13 @@ int postroom_enqueue(postroom_box *box, const postroom_message *message, postroo
 		pr_err_prefix(&box->err, "enqueue");
 		return status;
 	}
-	return write_one(box, message, receipt);
+	return box->ops->insert(box, message, 1, receipt, &at, &box->err);
 }
 
 int postroom_enqueue_many(postroom_box *box, const postroom_message *messages, size_t count,
 			  postroom_receipt *receipts)
 {
+	size_t at = 0;
 	int status;
 
 	pr_err_clear(&box->err);
@@ -64,13 +45,11 @@ int postroom_enqueue_many(postroom_box *box, const postroom_message *messages, s
 			return status;
 		}
 	}
-	for (size_t i = 0; i < count; i++) {
-		status = write_one(box, &messages[i], receipts ? &receipts[i] : NULL);
-		if (status < 0) {
-			pr_err_prefix(&box->err, "message %zu", i + 1);
-			return status;
-		}
-	}
+	if (count == 0)
+		return POSTROOM_OK;
+	status = box->ops->insert(box, messages, count, receipts, &at, &box->err);
+	if (status < 0)
+		return pr_err_prefix(&box->err, "message %zu", at + 1);
 	return POSTROOM_OK;
 }
 
@@ -92,6 +71,11 @@ const char *postroom_errmsg(const postroom_box *box)
 int postroom_errcode(const postroom_box *box)
 {
 	return box ? box->err.native : 0;
+}
+
+const char *postroom_sqlstate(const postroom_box *box)
+{
+	return box ? box->err.sqlstate : "";
 }
 
 void postroom_box_free(postroom_box *box)

@@ -5,7 +5,8 @@
  *
  * 1. Each step is a short transaction with a pause behind it: the claims come
  *    first.
- * 2. A failure is left for the next round; the workers tell about trouble.
+ * 2. A failure is left for the next round, on a new connection; the workers tell
+ *    about trouble.
  * 3. Only the relay's own scope is touched: another relay may have another
  *    max_attempts and retention for the rest.
  */
@@ -17,6 +18,12 @@
 #define AT_ONCE 500
 #define PAUSE_MS 20
 
+static void give_up_round(struct pr_worker *worker)
+{
+	pr_store_close(worker->store);
+	worker->store = NULL;
+}
+
 static void sweep(struct pr_worker *worker)
 {
 	const struct pr_relay_config *config = &worker->relay->config;
@@ -25,7 +32,7 @@ static void sweep(struct pr_worker *worker)
 
 	do {
 		pr_batch_reset(&worker->batch);
-		status = pr_worker_connect(worker, &err);
+		status = pr_worker_connect(worker, false, &err);
 		if (status >= 0)
 			status = worker->store->ops->sweep(
 				worker->store, &pr_table_outbox, &config->scope,
@@ -34,6 +41,8 @@ static void sweep(struct pr_worker *worker)
 			pr_log_buried(worker);
 	} while (status >= 0 && worker->batch.buried_count == AT_ONCE &&
 		 !pr_stop_wait(&worker->relay->stop, PAUSE_MS));
+	if (status < 0)
+		give_up_round(worker);
 }
 
 static void purge(struct pr_worker *worker)
@@ -54,12 +63,14 @@ static void purge(struct pr_worker *worker)
 	if (old.older_than_ms < 0)
 		return;
 	do {
-		status = pr_worker_connect(worker, &err);
+		status = pr_worker_connect(worker, false, &err);
 		if (status >= 0)
-			status = worker->store->ops->purge(worker->store, &old, AT_ONCE, &purged,
+			status = worker->store->ops->purge(worker->store, &old, AT_ONCE, true, &purged,
 							   &err);
 	} while (status >= 0 && purged == AT_ONCE &&
 		 !pr_stop_wait(&worker->relay->stop, PAUSE_MS));
+	if (status < 0)
+		give_up_round(worker);
 }
 
 static void summarize(struct pr_worker *worker, struct pr_relay_totals *before)

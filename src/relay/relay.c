@@ -52,10 +52,11 @@ int pr_relay_config_check(struct pr_relay_config *config, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-static int prepare_database(const struct pr_relay *relay, struct pr_err *err)
+static int try_database(const struct pr_relay *relay, struct pr_err *err)
 {
 	struct pr_store_config config = {
 		.url = relay->config.url,
+		.schema = relay->config.schema,
 		.create = true,
 		.busy_wait_ms = PR_DRAIN_PATIENCE_MS,
 		.stop = &relay->stop,
@@ -65,15 +66,30 @@ static int prepare_database(const struct pr_relay *relay, struct pr_err *err)
 
 	if (status < 0)
 		return status;
-	status = store->ops->migrate(store, NULL, NULL, err);
+	status = pr_store_ready(store, err);
 	pr_store_close(store);
+	return status;
+}
+
+/* A server that is down is waited for; a file that is not there will not come by itself. */
+static int prepare_database(struct pr_relay *relay, struct pr_err *err)
+{
+	struct pr_worker *janitor = &relay->janitor;
+	int status;
+
+	while ((status = try_database(relay, err)) == POSTROOM_UNAVAILABLE &&
+	       !pr_store_is_embedded(relay->config.url)) {
+		status = pr_worker_trouble(janitor, err);
+		if (status < 0)
+			break;
+	}
+	janitor->trouble_since_us = 0;
 	return status;
 }
 
 static void prepare_worker(struct pr_relay *relay, struct pr_worker *worker)
 {
 	worker->relay = relay;
-	worker->suspects = true;
 	pr_log_init(&worker->log, STDERR_FILENO, relay->config.log_level,
 		    relay->config.log_format);
 }

@@ -10,6 +10,7 @@
 
 struct pr_relay_config {
 	const char *url;    /* database */
+	const char *schema; /* PostgreSQL; NULL: the first of the search_path */
 	const char *to;	    /* sink URL */
 	struct pr_scope scope;
 	int64_t workers;

@@ -67,7 +67,7 @@ int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t c
 	if (count == 0)
 		return POSTROOM_OK;
 	for (;;) {
-		status = pr_worker_connect(worker, err);
+		status = pr_worker_connect(worker, true, err);
 		if (status >= 0)
 			status = worker->store->ops->settle(worker->store, &pr_table_outbox, items,
 							    count, policy, err);

@@ -14,15 +14,18 @@
 /* An idle --drain looks often: somebody waits for it. */
 #define DRAIN_POLL_MS 20
 
-int pr_worker_connect(struct pr_worker *worker, struct pr_err *err)
+int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *err)
 {
 	struct pr_relay *relay = worker->relay;
 	struct pr_store_config config = {
 		.url = relay->config.url,
+		.schema = relay->config.schema,
+		/* An answer that comes after the lease is worth nothing. */
+		.answer_ms = relay->config.lease_ms,
 		.busy_wait_ms = relay->config.drain ? PR_DRAIN_PATIENCE_MS : -1,
 		.stop = &relay->stop,
+		.finishing = finishing,
 	};
-
 	int status;
 
 	if (worker->store)
@@ -63,7 +66,7 @@ int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err)
 /* One pass: the whole product in a few lines. *ret_fetched is what it claimed. */
 static int pass(struct pr_worker *worker, int32_t limit, size_t *ret_fetched, struct pr_err *err)
 {
-	int status = pr_worker_connect(worker, err);
+	int status = pr_worker_connect(worker, false, err);
 
 	*ret_fetched = 0;
 	if (status >= 0)
@@ -72,42 +75,41 @@ static int pass(struct pr_worker *worker, int32_t limit, size_t *ret_fetched, st
 		return status;
 	worker->trouble_since_us = 0;
 	*ret_fetched = worker->batch.count;
+	if (worker->batch.count > 0)
+		worker->rest_ms = 0;
 	status = pr_publish_batch(worker, err);
 	pr_log_flush(&worker->log);
 	return status;
 }
 
-/* Nothing is due: sleeps until something may be. *ret_done when a drain has come to its end. */
+/*
+ * Nothing is due: sleeps until something may be, at first only for moments, then
+ * longer and longer. *ret_done when a drain has come to its end.
+ */
 static int rest(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
 {
-	struct pr_relay *relay = worker->relay;
-	const struct pr_relay_config *config = &relay->config;
-	int64_t poll_ms = config->drain ? DRAIN_POLL_MS : config->poll_interval_ms;
-	int64_t next_ms = -1;
+	const struct pr_relay_config *config = &worker->relay->config;
+	int64_t longest_ms = config->drain ? DRAIN_POLL_MS : config->poll_interval_ms;
+	bool unfinished = true;
 	int status = POSTROOM_OK;
 
-	if (config->drain) {
-		bool unfinished;
-
+	if (config->drain)
 		status = worker->store->ops->unfinished(worker->store, &pr_table_outbox,
 							&config->scope, &unfinished, err);
-		if (status >= 0 && !unfinished) {
-			*ret_done = true;
-			return POSTROOM_OK;
-		}
-	}
-	if (status >= 0)
-		status = worker->store->ops->next_due(worker->store, &pr_table_outbox,
-						      &config->scope, &next_ms, err);
 	if (status < 0)
 		return status;
+	if (!unfinished) {
+		*ret_done = true;
+		return POSTROOM_OK;
+	}
+	worker->rest_ms = worker->rest_ms ? worker->rest_ms * 2 : 1;
 	/* Jitter, or a fleet of relays would poll in step. */
-	poll_ms = pr_random_between(&worker->random, poll_ms - poll_ms / 4, poll_ms);
-	if (next_ms >= 0 && next_ms < poll_ms)
-		poll_ms = next_ms > 0 ? next_ms : 1;
+	if (worker->rest_ms >= longest_ms)
+		worker->rest_ms = pr_random_between(&worker->random,
+						    longest_ms - longest_ms / 4, longest_ms);
 	pr_log_flush(&worker->log);
-	pr_stop_wait(&relay->stop, poll_ms);
-	return POSTROOM_OK;
+	return worker->store->ops->wait(worker->store, &pr_table_outbox, &config->scope,
+					worker->rest_ms, err);
 }
 
 /* The sink is away; true when a drain has waited long enough. */

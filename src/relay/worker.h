@@ -30,7 +30,9 @@ struct pr_worker {
 	struct pr_lease lease;
 	struct pr_log log;
 	struct pr_random random;
-	bool suspects;		 /* whose turn it is: expired leases, or what is due */
+	int64_t rest_ms;	 /* how long it rested the last time; 0: it had work since */
+	int64_t suspects_at_us;	 /* when to look for expired leases again */
+	bool suspected;		 /* the last pass found one: now it is the others' turn */
 	unsigned reopened;	 /* the last reopen request this worker has followed */
 	int64_t trouble_since_us; /* since when the database fails; 0: it does not */
 };
@@ -51,8 +53,11 @@ struct pr_relay {
 void *pr_worker_run(void *worker);
 void *pr_janitor_run(void *worker);
 
-/* Opens the store if it is not open. POSTROOM_OK or why not. */
-int pr_worker_connect(struct pr_worker *worker, struct pr_err *err);
+/*
+ * Opens the store if it is not open. POSTROOM_OK or why not. finishing: to settle
+ * what is published, for which the whole grace of a stop may be used.
+ */
+int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *err);
 
 /* The database failed: says so, closes it, pauses. Gives up only when draining. */
 int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err);

@@ -118,7 +118,7 @@ int pr_sqlite_fail(sqlite3 *db, const struct sqlite_store *store, const char *do
  * Growing, jittered pauses. Told to stop, a claim gives up at once; what is
  * being settled has until the grace is over.
  */
-int pr_sqlite_wait(void *context, int tries)
+int pr_sqlite_wait_for_lock(void *context, int tries)
 {
 	struct sqlite_store *store = context;
 	int64_t pause_ms = tries < 5 ? 1 : tries < 12 ? 5 : 25;
@@ -356,7 +356,7 @@ static int open_file(struct sqlite_store *store, bool create, struct pr_err *err
 		return status;
 	if (sqlite3_open_v2(store->path, &store->db, flags, NULL) != SQLITE_OK)
 		return pr_sqlite_fail(store->db, store, "opening the database", err);
-	sqlite3_busy_handler(store->db, pr_sqlite_wait, store);
+	sqlite3_busy_handler(store->db, pr_sqlite_wait_for_lock, store);
 	/*
 	 * The first statement reads the file's header, and so tells whether it is a
 	 * database. The others are worth a tenth of the speed (docs/internals/sqlite.md).
@@ -392,6 +392,7 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 
 const struct pr_store_ops pr_store_sqlite = {
 	.schemes = schemes,
+	.embedded = true,
 	.open = open_store,
 	.close = close_store,
 	.migrate = pr_sqlite_migrate,
@@ -405,7 +406,7 @@ const struct pr_store_ops pr_store_sqlite = {
 	.renew = pr_sqlite_renew,
 	.settle = pr_sqlite_settle,
 	.sweep = pr_sqlite_sweep,
-	.next_due = pr_sqlite_next_due,
+	.wait = pr_sqlite_wait,
 	.unfinished = pr_sqlite_unfinished,
 	.list = pr_sqlite_list,
 	.show = pr_sqlite_show,

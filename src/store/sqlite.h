@@ -58,7 +58,7 @@ int pr_sqlite_fail(sqlite3 *db, const struct sqlite_store *store, const char *do
 		   struct pr_err *err);
 
 /* The busy handler: pauses before try number tries + 1; 0 when there was enough of it. */
-int pr_sqlite_wait(void *store, int tries);
+int pr_sqlite_wait_for_lock(void *store, int tries);
 
 /* The slot's statement for this table, prepared at first use; NULL with err filled. */
 sqlite3_stmt *pr_sqlite_prepare(struct sqlite_store *store, enum sqlite_slot slot,
@@ -111,8 +111,8 @@ int pr_sqlite_claim(struct postroom_store *store, const struct pr_table *table,
 int pr_sqlite_sweep(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
 		    struct postroom_batch *batch, struct pr_err *err);
-int pr_sqlite_next_due(struct postroom_store *store, const struct pr_table *table,
-		       const struct pr_scope *scope, int64_t *ret_ms, struct pr_err *err);
+int pr_sqlite_wait(struct postroom_store *store, const struct pr_table *table,
+		   const struct pr_scope *scope, int64_t max_ms, struct pr_err *err);
 int pr_sqlite_unfinished(struct postroom_store *store, const struct pr_table *table,
 			 const struct pr_scope *scope, bool *ret, struct pr_err *err);
 
@@ -132,7 +132,7 @@ int pr_sqlite_retry(struct postroom_store *store, const struct pr_table *table, 
 		    const postroom_filter *filter, int32_t limit, int64_t *ret,
 		    struct pr_err *err);
 int pr_sqlite_purge(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
-		    int64_t *ret, struct pr_err *err);
+		    bool alone, int64_t *ret, struct pr_err *err);
 int pr_sqlite_stats(struct postroom_store *store, postroom_counts *ret, postroom_topic_fn fn,
 		    void *context, struct pr_err *err);
 

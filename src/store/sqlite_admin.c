@@ -33,21 +33,13 @@ static const struct kind {
 	{ "dead", "INDEXED BY postroom_outbox_dead WHERE status = 'dead' AND " },
 };
 
-static int find_kind(const char *status, const char **ret_from, struct pr_err *err)
+static const char *source_of(const char *status)
 {
-	*ret_from = "NOT INDEXED WHERE ";
-	if (!status)
-		return POSTROOM_OK;
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		if (strcmp(kinds[i].status, status) == 0) {
-			*ret_from = kinds[i].from;
-			return POSTROOM_OK;
-		}
+	for (size_t i = 0; status && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (strcmp(kinds[i].status, status) == 0)
+			return kinds[i].from;
 	}
-	return pr_err_set(err, POSTROOM_INVALID,
-			  "status \"%s\" is unknown; use pending, failed, processing, delivered or "
-			  "dead",
-			  status);
+	return "NOT INDEXED WHERE ";
 }
 
 static sqlite3_stmt *prepare(struct sqlite_store *store, const char *sql, struct pr_err *err)
@@ -160,11 +152,10 @@ int pr_sqlite_list(struct postroom_store *base, const postroom_filter *filter, i
 	struct sqlite_store *store = sqlite_store(base);
 	PR_CLEANUP_BUF struct pr_buf sql = { 0 };
 	int64_t after = INT64_MAX;
-	const char *from;
 	sqlite3_stmt *stmt;
-	int status = find_kind(filter->status, &from, err);
+	int status = POSTROOM_OK;
 
-	if (status >= 0 && filter->after)
+	if (filter->after)
 		status = seq_of(store, filter->after, &after, err);
 	if (status < 0)
 		return status;
@@ -173,7 +164,7 @@ int pr_sqlite_list(struct postroom_store *base, const postroom_filter *filter, i
 		      "SELECT " ROW " FROM postroom_outbox WHERE seq IN (SELECT seq FROM "
 		      "postroom_outbox %s" FILTER
 		      "AND seq < ?5 ORDER BY seq DESC LIMIT ?6) ORDER BY seq DESC",
-		      from);
+		      source_of(filter->status));
 	if (sql.failed)
 		return pr_err_nomem(err);
 	stmt = prepare(store, sql.data, err);
@@ -272,8 +263,8 @@ static int refuse_retry(struct sqlite_store *store, const char *id, struct pr_er
 /* The rows are gathered first (the sorter holds them): changing seq must not move the scan. */
 #define DEAD_BY_ID "SELECT seq FROM {table} WHERE id = ?1 AND status = 'dead' ORDER BY +seq"
 #define DEAD_BY_FILTER                                                                             \
-	"SELECT seq FROM {table} INDEXED BY {table}_dead WHERE status = 'dead' AND " FILTER        \
-	"ORDER BY +seq LIMIT ?5"
+	"SELECT seq FROM {table} INDEXED BY {table}_dead WHERE status = 'dead' "                   \
+	"AND updated_at <= ?6 AND " FILTER "ORDER BY +seq LIMIT ?5"
 
 int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, const char *id,
 		    const postroom_filter *filter, int32_t limit, int64_t *ret, struct pr_err *err)
@@ -313,16 +304,14 @@ int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, c
 }
 
 int pr_sqlite_purge(struct postroom_store *base, const postroom_filter *filter, int32_t limit,
-		    int64_t *ret, struct pr_err *err)
+		    bool alone, int64_t *ret, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
-	bool dead = filter->status && strcmp(filter->status, "dead") == 0;
+	bool dead = strcmp(filter->status, "dead") == 0;
 	sqlite3_stmt *stmt;
 	int status;
 
-	if (!dead && (!filter->status || strcmp(filter->status, "delivered") != 0))
-		return pr_err_set(err, POSTROOM_INVALID,
-				  "only delivered or dead messages can be purged");
+	(void)alone; /* there is one writer at a time anyway */
 	stmt = prepare(store,
 		       dead ? "DELETE FROM postroom_outbox WHERE seq IN (SELECT seq FROM "
 			      "postroom_outbox INDEXED BY postroom_outbox_dead WHERE "
@@ -364,17 +353,6 @@ int pr_sqlite_purge(struct postroom_store *base, const postroom_filter *filter, 
 	"THEN max(created_at, next_attempt_at) END) "                                              \
 	"FROM postroom_outbox GROUP BY namespace, topic"
 
-static void add_counts(postroom_counts *total, const postroom_counts *topic)
-{
-	total->pending += topic->pending;
-	total->processing += topic->processing;
-	total->failed_pending += topic->failed_pending;
-	total->delivered += topic->delivered;
-	total->dead += topic->dead;
-	if (topic->oldest_age_us > total->oldest_age_us)
-		total->oldest_age_us = topic->oldest_age_us;
-}
-
 int pr_sqlite_stats(struct postroom_store *base, postroom_counts *ret, postroom_topic_fn fn,
 		    void *context, struct pr_err *err)
 {
@@ -401,7 +379,7 @@ int pr_sqlite_stats(struct postroom_store *base, postroom_counts *ret, postroom_
 						      : age_us,
 		};
 
-		add_counts(&total, &topic);
+		pr_counts_add(&total, &topic);
 		if (fn)
 			fn(context, (const char *)sqlite3_column_text(stmt, 0),
 			   (const char *)sqlite3_column_text(stmt, 1), &topic);

@@ -94,16 +94,15 @@ static int find_first(struct sqlite_box *box, const struct pr_prepared *message,
 	return status;
 }
 
-static int insert(postroom_box *base, const struct pr_prepared *message, postroom_receipt *receipt,
-		  struct pr_err *err)
+static int insert_one(struct sqlite_box *box, const struct pr_prepared *message,
+		      postroom_receipt *receipt, struct pr_err *err)
 {
-	struct sqlite_box *box = (struct sqlite_box *)base;
 	bool was_open = !sqlite3_get_autocommit(box->db);
 	int status = prepare(box, &box->insert, INSERT, err);
 
 	if (status < 0)
 		return status;
-	pr_uuid_v7(&base->uuids, pr_now_us(), receipt->id);
+	pr_uuid_v7(&box->base.uuids, pr_now_us(), receipt->id);
 	receipt->duplicate = 0;
 	receipt->differs = 0;
 	bind_message(box->insert, message, receipt->id);
@@ -117,6 +116,25 @@ static int insert(postroom_box *base, const struct pr_prepared *message, postroo
 		status = POSTROOM_TX_ABORTED;
 		err->status = status;
 		pr_err_prefix(err, "the transaction was rolled back");
+	}
+	return status;
+}
+
+static int insert(postroom_box *base, const postroom_message *messages, size_t count,
+		  postroom_receipt *receipts, size_t *ret_at, struct pr_err *err)
+{
+	struct pr_prepared prepared;
+	postroom_receipt unwanted;
+	int status = POSTROOM_OK;
+
+	for (size_t i = 0; status >= 0 && i < count; i++) {
+		postroom_receipt *receipt = receipts ? &receipts[i] : &unwanted;
+
+		*ret_at = i;
+		pr_message_prepare(&messages[i], &prepared);
+		status = insert_one((struct sqlite_box *)base, &prepared, receipt, err);
+		if (status >= 0)
+			pr_receipt_set_key(receipt, &prepared);
 	}
 	return status;
 }

@@ -61,25 +61,6 @@ static int read_version(struct sqlite_store *store, int *ret, struct pr_err *err
 	return status;
 }
 
-static int newest_known(void)
-{
-	int version = 0;
-
-	for (const struct pr_migration *m = pr_schema_sqlite; m->version; m++)
-		version = m->version;
-	return version;
-}
-
-static int refuse_newer(const struct sqlite_store *store, int version, struct pr_err *err)
-{
-	if (version <= newest_known())
-		return POSTROOM_OK;
-	return pr_err_set(err, POSTROOM_SCHEMA,
-			  "\"%s\" has schema version %d, but this program (%s) knows only %d: "
-			  "use a newer postroom",
-			  store->path, version, POSTROOM_VERSION, newest_known());
-}
-
 int pr_sqlite_check_schema(struct postroom_store *base, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
@@ -87,11 +68,7 @@ int pr_sqlite_check_schema(struct postroom_store *base, struct pr_err *err)
 	int status = read_version(store, &version, err);
 
 	if (status >= 0)
-		status = refuse_newer(store, version, err);
-	if (status >= 0 && version < newest_known())
-		status = pr_err_set(err, POSTROOM_SCHEMA, "\"%s\" %s; run `postroom migrate`",
-				    store->path,
-				    version ? "has an older schema" : "has no Postroom tables");
+		status = pr_schema_check(pr_schema_sqlite, version, store->path, err);
 	return status;
 }
 
@@ -108,7 +85,7 @@ static int use_wal(struct sqlite_store *store, struct pr_err *err)
 		rc = sqlite3_prepare_v2(store->db, "PRAGMA journal_mode = WAL", -1, &stmt, NULL);
 		if (rc == SQLITE_OK)
 			rc = sqlite3_step(stmt);
-	} while ((rc & 0xff) == SQLITE_BUSY && pr_sqlite_wait(store, tries++));
+	} while ((rc & 0xff) == SQLITE_BUSY && pr_sqlite_wait_for_lock(store, tries++));
 	if (rc != SQLITE_ROW)
 		status = pr_sqlite_fail(store->db, store, "switching to WAL mode", err);
 	else if (strcmp((const char *)sqlite3_column_text(stmt, 0), "wal") != 0)
@@ -147,7 +124,7 @@ static int apply_missing(struct sqlite_store *store, pr_migration_fn fn, void *c
 	if (status >= 0)
 		status = read_version(store, &version, err);
 	if (status >= 0)
-		status = refuse_newer(store, version, err);
+		status = pr_schema_refuse_newer(pr_schema_sqlite, version, store->path, err);
 	for (const struct pr_migration *m = pr_schema_sqlite; status >= 0 && m->version; m++) {
 		int64_t now_us = pr_now_us();
 
@@ -170,8 +147,8 @@ int pr_sqlite_migrate(struct postroom_store *base, pr_migration_fn fn, void *con
 	int status = read_version(store, &version, err);
 
 	if (status >= 0)
-		status = refuse_newer(store, version, err);
-	if (status < 0 || version == newest_known())
+		status = pr_schema_refuse_newer(pr_schema_sqlite, version, store->path, err);
+	if (status < 0 || version == pr_schema_newest(pr_schema_sqlite))
 		return status;
 	status = use_wal(store, err);
 	if (status < 0)
@@ -209,5 +186,5 @@ int pr_sqlite_migrations(struct postroom_store *base, pr_migration_fn fn, void *
 		sqlite3_reset(stmt);
 	}
 	sqlite3_finalize(stmt);
-	return refuse_newer(store, version, err);
+	return pr_schema_refuse_newer(pr_schema_sqlite, version, store->path, err);
 }

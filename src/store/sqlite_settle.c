@@ -155,9 +155,7 @@ static int report_lost(const postroom_delivery *items, size_t count, struct pr_e
 		lost += items[i].settled == POSTROOM_LEASE_LOST;
 	if (lost == 0)
 		return POSTROOM_OK;
-	return pr_err_set(err, POSTROOM_LEASE_LOST,
-			  "the lease on %zu of %zu messages was lost; they are somebody else's now",
-			  lost, count);
+	return pr_store_lease_lost(lost, count, err);
 }
 
 int pr_sqlite_settle(struct postroom_store *base, const struct pr_table *table,

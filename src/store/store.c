@@ -9,9 +9,16 @@
 
 #define LIBRARY_BUSY_WAIT_MS 5000
 
-static const struct pr_store_ops *const stores[] = { &pr_store_sqlite };
+static const struct pr_store_ops *const stores[] = {
+#ifdef PR_WITH_SQLITE
+	&pr_store_sqlite,
+#endif
+#ifdef PR_WITH_PGSQL
+	&pr_store_pgsql,
+#endif
+};
 
-/* A URL without a scheme is a path: the first store's. */
+/* A URL without a scheme is a path, and so SQLite's, which comes first where it is built in. */
 static const struct pr_store_ops *find(const char *url)
 {
 	size_t len = strcspn(url, ":/");
@@ -46,6 +53,20 @@ int pr_store_open(const struct pr_store_config *config, struct postroom_store **
 	return POSTROOM_OK;
 }
 
+bool pr_store_is_embedded(const char *url)
+{
+	const struct pr_store_ops *ops = find(url);
+
+	return ops && ops->embedded;
+}
+
+int pr_store_ready(struct postroom_store *store, struct pr_err *err)
+{
+	if (store->ops->embedded)
+		return store->ops->migrate(store, NULL, NULL, err);
+	return store->ops->check_schema(store, err);
+}
+
 void pr_store_close(struct postroom_store *store)
 {
 	if (store)
@@ -73,7 +94,7 @@ int postroom_store_open(const char *url, postroom_store **ret)
 
 	*ret = NULL;
 	if (status >= 0)
-		status = store->ops->migrate(store, NULL, NULL, &err);
+		status = pr_store_ready(store, &err);
 	if (status >= 0) {
 		*ret = store;
 		return status;
@@ -243,7 +264,40 @@ int postroom_sweep(postroom_store *store, int32_t max_attempts, int64_t *ret_bur
 	return status;
 }
 
-/* The filter as the tables hold it: the tenant in lower case. */
+int pr_store_lease_lost(size_t lost, size_t count, struct pr_err *err)
+{
+	return pr_err_set(err, POSTROOM_LEASE_LOST,
+			  "the lease on %zu of %zu messages was lost; they are somebody else's now",
+			  lost, count);
+}
+
+void pr_counts_add(postroom_counts *total, const postroom_counts *more)
+{
+	total->pending += more->pending;
+	total->processing += more->processing;
+	total->failed_pending += more->failed_pending;
+	total->delivered += more->delivered;
+	total->dead += more->dead;
+	if (more->oldest_age_us > total->oldest_age_us)
+		total->oldest_age_us = more->oldest_age_us;
+}
+
+static int check_status(const char *status, struct pr_err *err)
+{
+	static const char *const known[] = { "pending", "failed",    "processing",
+					     "dead",	"delivered", NULL };
+
+	for (size_t i = 0; known[i]; i++) {
+		if (!status || strcmp(known[i], status) == 0)
+			return POSTROOM_OK;
+	}
+	return pr_err_set(err, POSTROOM_INVALID,
+			  "status \"%s\" is unknown; use pending, failed, processing, delivered or "
+			  "dead",
+			  status);
+}
+
+/* The filter checked, and as the tables hold it: the tenant in lower case. */
 static int normalize(postroom_store *store, const postroom_filter *filter, postroom_filter *ret,
 		     char tenant[PR_UUID_SIZE])
 {
@@ -252,6 +306,8 @@ static int normalize(postroom_store *store, const postroom_filter *filter, postr
 		return pr_err_set(&store->err, POSTROOM_INVALID,
 				  "size must be sizeof(postroom_filter): use POSTROOM_FILTER()");
 	*ret = *filter;
+	if (check_status(filter->status, &store->err) < 0)
+		return store->err.status;
 	if (!filter->tenant_id)
 		return POSTROOM_OK;
 	if (!pr_uuid_normalize(filter->tenant_id, tenant))
@@ -308,7 +364,11 @@ int postroom_purge_some(postroom_store *store, const postroom_filter *filter, in
 
 	if (status < 0)
 		return status;
-	return store->ops->purge(store, &checked, limit, ret, &store->err);
+	if (!filter->status || (strcmp(filter->status, "delivered") != 0 &&
+				strcmp(filter->status, "dead") != 0))
+		return pr_err_set(&store->err, POSTROOM_INVALID,
+				  "only delivered or dead messages can be purged");
+	return store->ops->purge(store, &checked, limit, false, ret, &store->err);
 }
 
 int postroom_stats(postroom_store *store, postroom_counts *ret, postroom_topic_fn fn, void *context)

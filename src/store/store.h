@@ -22,7 +22,10 @@ struct pr_store_config {
 	const char *url;
 	bool create;		     /* make the file if there is none */
 	int64_t busy_wait_ms;	     /* how long to wait for a lock; < 0: for ever, until stop */
+	int64_t answer_ms;	     /* how long a server's answer may take; 0: as long as it does */
+	const char *schema;	     /* PostgreSQL; NULL: the first of the search_path */
 	const struct pr_stop *stop;  /* ends waits; NULL: nobody stops us */
+	bool finishing;		     /* connecting ends with the grace, not with the request to stop */
 };
 
 struct pr_scope {
@@ -40,6 +43,9 @@ struct pr_claim {
 	bool suspects; /* look for expired leases first; one of them comes alone */
 };
 
+/* Naps up to this are just slept. */
+#define PR_STORE_NAP_MS 15
+
 struct pr_migration {
 	int version;
 	const char *name;
@@ -51,6 +57,7 @@ typedef void (*pr_migration_fn)(void *context, const struct pr_migration *migrat
 
 struct pr_store_ops {
 	const char *const *schemes; /* ends in NULL */
+	bool embedded; /* the program's own file: made and upgraded without asking */
 
 	int (*open)(const struct pr_store_config *config, struct postroom_store **ret,
 		    struct pr_err *err);
@@ -85,9 +92,13 @@ struct pr_store_ops {
 	int (*sweep)(struct postroom_store *store, const struct pr_table *table,
 		     const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
 		     struct postroom_batch *batch, struct pr_err *err);
-	/* Until the next message becomes eligible by itself, 0 if one is; -1: none will. */
-	int (*next_due)(struct postroom_store *store, const struct pr_table *table,
-			const struct pr_scope *scope, int64_t *ret_ms, struct pr_err *err);
+	/*
+	 * Sleeps until something may be due, for max_ms at most: less when a message
+	 * becomes due by itself, when told to stop, and when a producer rings, if this
+	 * database has a bell. Short naps cost no statement.
+	 */
+	int (*wait)(struct postroom_store *store, const struct pr_table *table,
+		    const struct pr_scope *scope, int64_t max_ms, struct pr_err *err);
 	/* Is anything leased, due, or waiting for another try? Delayed and never tried does not count. */
 	int (*unfinished)(struct postroom_store *store, const struct pr_table *table,
 			  const struct pr_scope *scope, bool *ret, struct pr_err *err);
@@ -101,8 +112,9 @@ struct pr_store_ops {
 	int (*retry)(struct postroom_store *store, const struct pr_table *table, const char *id,
 		     const postroom_filter *filter, int32_t limit, int64_t *ret,
 		     struct pr_err *err);
+	/* alone: nothing is done while somebody else is at it. */
 	int (*purge)(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
-		     int64_t *ret, struct pr_err *err);
+		     bool alone, int64_t *ret, struct pr_err *err);
 	int (*stats)(struct postroom_store *store, postroom_counts *ret, postroom_topic_fn fn,
 		     void *context, struct pr_err *err);
 };
@@ -118,13 +130,27 @@ struct postroom_store {
 /* Finds the store for the URL's scheme and opens it. Creates no tables. */
 int pr_store_open(const struct pr_store_config *config, struct postroom_store **ret,
 		  struct pr_err *err);
+/* Is it the program's own file, and no server that may come back? */
+bool pr_store_is_embedded(const char *url);
+/* Makes sure that the tables are there: an embedded store makes them, another must have them. */
+int pr_store_ready(struct postroom_store *store, struct pr_err *err);
 void pr_store_close(struct postroom_store *store);
+
+/* POSTROOM_LEASE_LOST, said in words. */
+int pr_store_lease_lost(size_t lost, size_t count, struct pr_err *err);
+
+/* Sums, and the older of the ages. */
+void pr_counts_add(postroom_counts *total, const postroom_counts *more);
 
 /* The application's side of a connection; outbox/enqueue.c checks, this writes. */
 struct pr_box_ops {
-	/* Writes message and fills receipt. POSTROOM_OK or POSTROOM_DUPLICATE. */
-	int (*insert)(postroom_box *box, const struct pr_prepared *message,
-		      postroom_receipt *receipt, struct pr_err *err);
+	/*
+	 * Writes checked messages and fills receipts, which may be NULL. On failure
+	 * *ret_at is the message it happened at. POSTROOM_DUPLICATE only for a single
+	 * one; of many, each receipt tells.
+	 */
+	int (*insert)(postroom_box *box, const postroom_message *messages, size_t count,
+		      postroom_receipt *receipts, size_t *ret_at, struct pr_err *err);
 	bool (*in_transaction)(postroom_box *box);
 	void (*free)(postroom_box *box);
 };
@@ -137,5 +163,6 @@ struct postroom_box {
 };
 
 extern const struct pr_store_ops pr_store_sqlite;
+extern const struct pr_store_ops pr_store_pgsql;
 
 #endif

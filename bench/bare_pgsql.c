@@ -1,0 +1,577 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The yardstick on PostgreSQL: the smallest libpq loops that make the same
+ * durable writes as Postroom on the same tables, with nothing around them: no
+ * checks of their own, no routing, no verdicts, no errors but "it did not work".
+ *
+ *	bare_pgsql insert URL COUNT BATCH SIZE CLIENTS	plain INSERTs, BATCH of them a commit
+ *	bare_pgsql enqueue URL COUNT BATCH SIZE CLIENTS	the same through postroom_enqueue()
+ *	bare_pgsql drain URL COUNT BATCH WORKERS	claim and settle all that is due
+ *	bare_pgsql seeds URL COUNT BATCH WORKERS SIZE	the naive layout, in a table of its own
+ *	bare_pgsql produce URL COUNT RATE CLIENTS SIZE	COUNT single INSERTs at RATE a second
+ *	bare_pgsql listen URL COUNT BATCH		a loop that is woken; one line a message
+ *	bare_pgsql stamp COUNT				reads such lines, or those of stdout:
+ *
+ * The first four print the seconds taken and the bytes of WAL a message. produce
+ * and stamp print "NUMBER MICROSECONDS" for each message: when its commit was
+ * confirmed, and when its line was read; the payload carries the number.
+ * The tables come from `postroom migrate`, and must stand in the search_path.
+ */
+#include <libpq-fe.h>
+
+#include <endian.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define WORKERS_MAX 64
+#define SLEEP_MS 1000
+
+/* Whatever the statistics say: they are of a table that is usually empty. */
+#define SETTINGS                                                                             \
+	"SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; "               \
+	"SET enable_bitmapscan = off; SET enable_sort = off; SET enable_hashjoin = off; "    \
+	"SET enable_mergejoin = off; SET jit = off"
+
+#define COLUMNS                                                                              \
+	"id, claims, seq, next_attempt_at, attempts, created_at, namespace, topic, key, "    \
+	"tenant_id, dedupe_key, correlation_id, content_type, headers, payload, body"
+enum { COL_ID, COL_FENCE, COL_SEQ, COL_DUE, COL_FIRST_TEXT = 6, COL_PAYLOAD = 14 };
+
+#define INSERT                                                                               \
+	"INSERT INTO postroom_outbox (namespace, topic, payload, content_type, headers) "    \
+	"VALUES ('default', 'bench.orders', $1, 'application/json', '{}')"
+#define ENQUEUE "SELECT id, duplicate FROM postroom_enqueue('bench.orders', $1)"
+
+/* $1 limit, $2 worker, $3 and $4 where to start reading */
+#define CLAIM                                                                                \
+	"WITH chosen AS MATERIALIZED (SELECT ctid FROM postroom_outbox "                     \
+	"WHERE status = 'pending' AND next_attempt_at <= (SELECT clock_timestamp()) "        \
+	"AND (next_attempt_at, seq) >= ($3::timestamptz, $4::bigint) "                       \
+	"ORDER BY next_attempt_at, seq LIMIT $1::int FOR UPDATE SKIP LOCKED) "               \
+	"UPDATE postroom_outbox SET status = 'processing', attempts = attempts + 1, "        \
+	"claims = claims + 1, locked_by = $2::uuid, locked_until = at + interval '30 s', "   \
+	"last_attempt_at = at, updated_at = at FROM (SELECT clock_timestamp() AS at) AS now " \
+	"WHERE postroom_outbox.ctid = ANY (ARRAY(SELECT ctid FROM chosen)) RETURNING " COLUMNS
+
+/* $1 ids, $2 fences, $3 worker */
+#define SETTLE                                                                               \
+	"UPDATE postroom_outbox AS t SET status = 'delivered', last_error = NULL, "          \
+	"locked_by = NULL, locked_until = NULL, delivered_at = at, updated_at = at "         \
+	"FROM unnest($1::uuid[], $2::bigint[]) AS v(id, fence), "                            \
+	"(SELECT clock_timestamp() AS at) AS now "                                           \
+	"WHERE t.id = v.id AND t.locked_by = $3::uuid AND t.claims = v.fence"
+
+#define SEEDS_TABLE                                                                          \
+	"DROP TABLE IF EXISTS bare_seeds; CREATE TABLE bare_seeds (id uuid PRIMARY KEY "     \
+	"DEFAULT gen_random_uuid(), seq bigint GENERATED ALWAYS AS IDENTITY, "               \
+	"namespace text NOT NULL DEFAULT 'default', topic text NOT NULL, tenant_id uuid, "   \
+	"key text, dedupe_key text, correlation_id text, payload jsonb NOT NULL, body bytea, " \
+	"content_type text NOT NULL DEFAULT 'application/json', "                            \
+	"headers jsonb NOT NULL DEFAULT '{}', status text NOT NULL DEFAULT 'pending', "      \
+	"attempts integer NOT NULL DEFAULT 0, claims bigint NOT NULL DEFAULT 0, "            \
+	"next_attempt_at timestamptz NOT NULL DEFAULT clock_timestamp(), locked_by uuid, "   \
+	"locked_until timestamptz, last_attempt_at timestamptz, last_error text, "           \
+	"created_at timestamptz NOT NULL DEFAULT clock_timestamp(), "                        \
+	"updated_at timestamptz NOT NULL DEFAULT clock_timestamp(), "                        \
+	"delivered_at timestamptz); "                                                        \
+	"CREATE UNIQUE INDEX ON bare_seeds (namespace, topic, dedupe_key) "                  \
+	"WHERE dedupe_key IS NOT NULL; "                                                     \
+	"CREATE INDEX ON bare_seeds (status, next_attempt_at); "                             \
+	"CREATE INDEX ON bare_seeds (locked_until)"
+#define SEEDS_FILL                                                                           \
+	"INSERT INTO bare_seeds (topic, payload) SELECT 'bench.orders', "                    \
+	"jsonb_build_object('text', repeat('x', $2::int - 11)) FROM generate_series(1, $1::int)"
+#define SEEDS_CLAIM                                                                          \
+	"WITH chosen AS MATERIALIZED (SELECT id FROM bare_seeds "                            \
+	"WHERE (status = 'pending' AND next_attempt_at <= now()) "                           \
+	"OR (status = 'processing' AND locked_until < now()) ORDER BY next_attempt_at "      \
+	"LIMIT $1::int FOR UPDATE SKIP LOCKED) "                                             \
+	"UPDATE bare_seeds AS t SET status = 'processing', attempts = attempts + 1, "        \
+	"claims = claims + 1, locked_by = $2::uuid, locked_until = now() + interval '30 s', " \
+	"last_attempt_at = now(), updated_at = now() FROM chosen WHERE t.id = chosen.id "    \
+	"AND $3::timestamptz IS NOT NULL AND $4::bigint IS NOT NULL RETURNING t." COLUMNS
+#define SEEDS_SETTLE                                                                         \
+	"UPDATE bare_seeds SET status = 'delivered', last_error = NULL, locked_by = NULL, "  \
+	"locked_until = NULL, delivered_at = now(), updated_at = now() "                     \
+	"WHERE id = ANY ($1::uuid[]) AND $2::bigint[] IS NOT NULL AND locked_by = $3::uuid"
+
+static const char *url;
+static int64_t count, batch_size, clients;
+static size_t size;
+static atomic_llong done;
+
+static void must(int ok, const char *what, PGconn *conn)
+{
+	if (ok)
+		return;
+	fprintf(stderr, "bare_pgsql: %s: %s\n", what, conn ? PQerrorMessage(conn) : "");
+	exit(1);
+}
+
+static int64_t now_us(clockid_t clock)
+{
+	struct timespec now;
+	clock_gettime(clock, &now);
+	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void run(PGconn *conn, const char *sql)
+{
+	PGresult *result = PQexec(conn, sql);
+	ExecStatusType status = PQresultStatus(result);
+	must(status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY, sql,
+	     conn);
+	PQclear(result);
+}
+
+static PGconn *connect_to(void)
+{
+	PGconn *conn = PQconnectdb(url);
+	must(PQstatus(conn) == CONNECTION_OK, "connect", conn);
+	run(conn, "SET client_min_messages = warning");
+	return conn;
+}
+
+static void prepare(PGconn *conn, const char *name, const char *sql)
+{
+	PGresult *result = PQprepare(conn, name, sql, 0, NULL);
+	must(PQresultStatus(result) == PGRES_COMMAND_OK, sql, conn);
+	PQclear(result);
+}
+
+static int64_t ask(PGconn *conn, const char *sql)
+{
+	PGresult *result = PQexec(conn, sql);
+	must(PQresultStatus(result) == PGRES_TUPLES_OK, sql, conn);
+	int64_t value = atoll(PQgetvalue(result, 0, 0));
+	PQclear(result);
+	return value;
+}
+
+#define WAL "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
+
+/* Runs as many threads as there are clients; what they took, and their WAL. */
+static void measure(void *(*work)(void *))
+{
+	PGconn *conn = connect_to();
+	pthread_t threads[WORKERS_MAX];
+	int64_t wal = ask(conn, WAL), begun = now_us(CLOCK_MONOTONIC);
+
+	for (intptr_t i = 0; i < clients; i++)
+		must(pthread_create(&threads[i], NULL, work, (void *)i) == 0, "thread", NULL);
+	for (int64_t i = 0; i < clients; i++)
+		pthread_join(threads[i], NULL);
+	printf("%.6f %.1f\n", (double)(now_us(CLOCK_MONOTONIC) - begun) / 1e6,
+	       (double)(ask(conn, WAL) - wal) / (double)count);
+	PQfinish(conn);
+}
+
+/* The answer to the next statement of a pipeline, or to its end. */
+static PGresult *take_result(PGconn *conn)
+{
+	PGresult *result = PQgetResult(conn);
+	ExecStatusType status = PQresultStatus(result);
+	must(status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ||
+		     status == PGRES_PIPELINE_SYNC,
+	     "pipeline", conn);
+	if (status != PGRES_PIPELINE_SYNC)
+		PQgetResult(conn);
+	return result;
+}
+
+static char *make_payload(int64_t number)
+{
+	char head[64];
+	int len = snprintf(head, sizeof(head), "{\"n\":%lld,\"text\":\"", (long long)number);
+	char *payload = malloc(size + sizeof(head));
+	must(payload != NULL, "no memory", NULL);
+	memset(payload, 'x', size + sizeof(head));
+	memcpy(payload, head, (size_t)len);
+	strcpy(payload + ((size_t)len + 2 < size ? size - 2 : (size_t)len), "\"}");
+	return payload;
+}
+
+static const char *insert_sql;
+
+static void *insert(void *thread)
+{
+	PGconn *conn = connect_to();
+	int64_t share = count / clients + ((intptr_t)thread < count % clients);
+	char *payload = make_payload(0);
+
+	prepare(conn, "insert", insert_sql);
+	PQenterPipelineMode(conn);
+	while (share > 0) {
+		int64_t some = share < batch_size ? share : batch_size;
+		for (int64_t i = 0; i < some; i++)
+			must(PQsendQueryPrepared(conn, "insert", 1, (const char *const *)&payload,
+						 NULL, NULL, 1),
+			     "insert", conn);
+		PQpipelineSync(conn);
+		for (int64_t i = 0; i <= some; i++)
+			PQclear(take_result(conn));
+		share -= some;
+	}
+	free(payload);
+	PQfinish(conn);
+	return NULL;
+}
+
+/* An array in PostgreSQL's binary form. */
+struct array {
+	char *data;
+	size_t len;
+	uint32_t items;
+	uint32_t type;
+};
+
+static void put_number(struct array *array, uint32_t number)
+{
+	number = htobe32(number);
+	memcpy(array->data + array->len, &number, sizeof(number));
+	array->len += sizeof(number);
+}
+
+static void begin_array(struct array *array, uint32_t items)
+{
+	array->items = items;
+	array->len = 0;
+	put_number(array, 1);
+	put_number(array, 0);
+	put_number(array, array->type);
+	put_number(array, items);
+	put_number(array, 1);
+}
+
+static void put_item(struct array *array, const PGresult *result, int row, int column)
+{
+	int len = PQgetlength(result, row, column);
+	put_number(array, (uint32_t)len);
+	memcpy(array->data + array->len, PQgetvalue(result, row, column), (size_t)len);
+	array->len += (size_t)len;
+}
+
+struct worker {
+	PGconn *conn;
+	char id[40];
+	char limit[24];
+	struct array ids, fences;
+	int count; /* claimed and not yet settled */
+	int64_t mark_due, mark_seq;
+	int64_t head_at; /* read from the beginning again after this */
+	bool from_mark;
+	char *memory;
+	size_t memory_size;
+};
+
+static const char *settings = SETTINGS, *claim_sql = CLAIM, *settle_sql = SETTLE;
+
+static void open_worker(struct worker *worker, int number)
+{
+	worker->conn = connect_to();
+	run(worker->conn, settings);
+	prepare(worker->conn, "claim", claim_sql);
+	prepare(worker->conn, "settle", settle_sql);
+	snprintf(worker->id, sizeof(worker->id), "0b5e55ed-0000-4000-8000-%012x",
+		 (unsigned)now_us(CLOCK_REALTIME) * WORKERS_MAX + (unsigned)number);
+	snprintf(worker->limit, sizeof(worker->limit), "%lld", (long long)batch_size);
+	worker->ids.type = 2950;
+	worker->fences.type = 20;
+	worker->ids.data = malloc((size_t)batch_size * 20 + 20);
+	worker->fences.data = malloc((size_t)batch_size * 12 + 20);
+	must(worker->ids.data && worker->fences.data, "no memory", NULL);
+}
+
+static void close_worker(struct worker *worker)
+{
+	PQfinish(worker->conn);
+	free(worker->ids.data);
+	free(worker->fences.data);
+	free(worker->memory);
+}
+
+/*
+ * The scan starts behind the last row claimed, where no dead rows lie; and from
+ * the beginning again when ten times the time has passed that this takes, or
+ * when too little was found: rows commit late.
+ */
+static void send_claim(struct worker *worker)
+{
+	static const int binary[] = { 0, 0, 1, 1 };
+	static const int lengths[] = { 0, 0, 8, 8 };
+	uint64_t due = (uint64_t)INT64_MIN, seq = 0; /* INT64_MIN is -infinity */
+
+	worker->from_mark = worker->head_at > now_us(CLOCK_MONOTONIC);
+	if (worker->from_mark) {
+		due = (uint64_t)worker->mark_due;
+		seq = (uint64_t)worker->mark_seq;
+	}
+	due = htobe64(due);
+	seq = htobe64(seq);
+	const char *values[] = { worker->limit, worker->id, (char *)&due, (char *)&seq };
+	must(PQsendQueryPrepared(worker->conn, "claim", 4, values, lengths, binary, 1), "claim",
+	     worker->conn);
+}
+
+static void send_settle(struct worker *worker)
+{
+	static const int binary[] = { 1, 1, 0 };
+	const char *values[] = { worker->ids.data, worker->fences.data, worker->id };
+	int lengths[] = { (int)worker->ids.len, (int)worker->fences.len, 0 };
+	must(PQsendQueryPrepared(worker->conn, "settle", 3, values, lengths, binary, 1), "settle",
+	     worker->conn);
+}
+
+static int64_t read_number(const PGresult *result, int row, int column)
+{
+	uint64_t value;
+	memcpy(&value, PQgetvalue(result, row, column), sizeof(value));
+	return (int64_t)be64toh(value);
+}
+
+/* What a sink would need is copied; the marks are those of the last row. */
+static void take_rows(struct worker *worker, const PGresult *result, FILE *out)
+{
+	size_t used = 0;
+	begin_array(&worker->ids, (uint32_t)PQntuples(result));
+	begin_array(&worker->fences, (uint32_t)PQntuples(result));
+	for (int row = 0; row < PQntuples(result); row++) {
+		int64_t due = read_number(result, row, COL_DUE);
+		int64_t seq = read_number(result, row, COL_SEQ);
+		put_item(&worker->ids, result, row, COL_ID);
+		put_item(&worker->fences, result, row, COL_FENCE);
+		if (row == 0 || due > worker->mark_due ||
+		    (due == worker->mark_due && seq > worker->mark_seq)) {
+			worker->mark_due = due;
+			worker->mark_seq = seq;
+		}
+		for (int i = COL_FIRST_TEXT; i < PQnfields(result); i++) {
+			size_t len = (size_t)PQgetlength(result, row, i);
+			if (used + len + 1 > worker->memory_size) {
+				worker->memory_size = 2 * (used + len + 1);
+				worker->memory = realloc(worker->memory, worker->memory_size);
+				must(worker->memory != NULL, "no memory", NULL);
+			}
+			memcpy(worker->memory + used, PQgetvalue(result, row, i), len + 1);
+			used += len + 1;
+		}
+		/* jsonb's binary form is a version number and the text. */
+		if (out)
+			fprintf(out, "%s\n", PQgetvalue(result, row, COL_PAYLOAD) + 1);
+	}
+	if (out)
+		fflush(out);
+	worker->count = PQntuples(result);
+}
+
+/* Settles one batch and claims the next: one round trip, one commit. */
+static void pass(struct worker *worker, FILE *out)
+{
+	int64_t begun = now_us(CLOCK_MONOTONIC);
+	int settling = worker->count;
+	PGresult *result;
+
+	if (settling > 0)
+		send_settle(worker);
+	send_claim(worker);
+	PQpipelineSync(worker->conn);
+	if (settling > 0) {
+		result = take_result(worker->conn);
+		must(atoi(PQcmdTuples(result)) == settling, "a lease was lost", NULL);
+		PQclear(result);
+		atomic_fetch_add(&done, settling);
+	}
+	result = take_result(worker->conn);
+	PQclear(take_result(worker->conn));
+	take_rows(worker, result, out);
+	PQclear(result);
+	if (!worker->from_mark)
+		worker->head_at = now_us(CLOCK_MONOTONIC) * 11 - begun * 10;
+	if (worker->count < batch_size)
+		worker->head_at = 0;
+}
+
+static void *drain(void *thread)
+{
+	struct worker worker = { 0 };
+	bool again;
+
+	open_worker(&worker, (int)(intptr_t)thread);
+	PQenterPipelineMode(worker.conn);
+	do {
+		again = worker.count > 0;
+		pass(&worker, NULL);
+	} while (worker.count > 0 || again);
+	close_worker(&worker);
+	return NULL;
+}
+
+static void fill_seeds(void)
+{
+	PGconn *conn = connect_to();
+	char numbers[2][24];
+	const char *values[] = { numbers[0], numbers[1] };
+
+	snprintf(numbers[0], sizeof(numbers[0]), "%lld", (long long)count);
+	snprintf(numbers[1], sizeof(numbers[1]), "%zu", size);
+	run(conn, SEEDS_TABLE);
+	PQclear(PQexecParams(conn, SEEDS_FILL, 2, NULL, values, NULL, NULL, 0));
+	must(ask(conn, "SELECT count(*) FROM bare_seeds") == count, "seeds", conn);
+	PQfinish(conn);
+}
+
+static double rate;
+
+/* Every client has its share of the moments at which a message is to be sent. */
+static void *produce(void *thread)
+{
+	PGconn *conn = connect_to();
+	int64_t begun = now_us(CLOCK_MONOTONIC);
+
+	prepare(conn, "insert", INSERT);
+	for (int64_t n = (intptr_t)thread; n < count; n += clients) {
+		int64_t wait = begun + (int64_t)((double)n * 1e6 / rate) - now_us(CLOCK_MONOTONIC);
+		char *payload = make_payload(n);
+		if (wait > 0)
+			nanosleep(&(struct timespec){ wait / 1000000, wait % 1000000 * 1000 }, NULL);
+		PGresult *result = PQexecPrepared(conn, "insert", 1, (const char *const *)&payload,
+						  NULL, NULL, 0);
+		must(PQresultStatus(result) == PGRES_COMMAND_OK, "insert", conn);
+		printf("%lld %lld\n", (long long)n, (long long)now_us(CLOCK_REALTIME));
+		PQclear(result);
+		free(payload);
+	}
+	PQfinish(conn);
+	return NULL;
+}
+
+static void produce_all(void)
+{
+	pthread_t threads[WORKERS_MAX];
+	for (intptr_t i = 0; i < clients; i++)
+		must(pthread_create(&threads[i], NULL, produce, (void *)i) == 0, "thread", NULL);
+	for (int64_t i = 0; i < clients; i++)
+		pthread_join(threads[i], NULL);
+}
+
+/* Sleeps until a producer rings; looks again soon, for who inserted before and commits only now. */
+static void wait_for_bell(PGconn *conn, int ms)
+{
+	struct pollfd poll_in = { .fd = PQsocket(conn), .events = POLLIN };
+	PGnotify *notify;
+
+	PQconsumeInput(conn);
+	if (!(notify = PQnotifies(conn))) {
+		poll(&poll_in, 1, ms);
+		PQconsumeInput(conn);
+		notify = PQnotifies(conn);
+	}
+	for (; notify; notify = PQnotifies(conn))
+		PQfreemem(notify);
+}
+
+static void announce(PGconn *conn)
+{
+	must(PQsendQueryPrepared(conn, "announce", 0, NULL, NULL, NULL, 0), "announce", conn);
+	PQpipelineSync(conn);
+	PQclear(take_result(conn));
+	PQclear(take_result(conn));
+}
+
+static void listen_and_drain(void)
+{
+	struct worker worker = { 0 };
+	int64_t announced = 0;
+	char listen[64];
+	int ms = 1;
+
+	open_worker(&worker, 0);
+	snprintf(listen, sizeof(listen), "LISTEN postroom_%lld",
+		 (long long)ask(worker.conn, "SELECT 'postroom_outbox'::regclass::oid"));
+	run(worker.conn, listen);
+	prepare(worker.conn, "announce",
+		"SELECT setval('postroom_sleepers', (extract(epoch FROM clock_timestamp()) * 1000)"
+		"::bigint + 1000)");
+	PQenterPipelineMode(worker.conn);
+	while (atomic_load(&done) < count) {
+		pass(&worker, stdout);
+		if (worker.count > 0) {
+			ms = 1;
+			continue;
+		}
+		if (now_us(CLOCK_MONOTONIC) - announced > SLEEP_MS * 500) {
+			announce(worker.conn);
+			announced = now_us(CLOCK_MONOTONIC);
+			continue;
+		}
+		wait_for_bell(worker.conn, ms);
+		ms = 2 * ms < SLEEP_MS ? 2 * ms : SLEEP_MS;
+	}
+	close_worker(&worker);
+}
+
+static void stamp(void)
+{
+	char *line = NULL;
+	size_t line_size = 0;
+
+	while (count > 0 && getline(&line, &line_size, stdin) > 0) {
+		int64_t now = now_us(CLOCK_REALTIME);
+		const char *at = strstr(line, "\"n\":");
+		if (!at)
+			continue;
+		printf("%lld %lld\n", atoll(at + 4), (long long)now);
+		count--;
+	}
+	free(line);
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 2 ? argv[1] : "";
+	int64_t numbers[4] = { 0 };
+
+	url = argv[argc > 2 ? 2 : 0];
+	for (int i = 3; i < argc && i < 7; i++)
+		numbers[i - 3] = atoll(argv[i]);
+	count = numbers[0];
+	batch_size = numbers[1];
+	clients = numbers[2];
+	size = (size_t)numbers[3];
+	if (strcmp(what, "stamp") == 0 && argc == 3) {
+		count = atoll(argv[2]);
+		stamp();
+	} else if ((strcmp(what, "insert") == 0 || strcmp(what, "enqueue") == 0) && argc == 7) {
+		insert_sql = what[0] == 'i' ? INSERT : ENQUEUE;
+		size = (size_t)numbers[2];
+		clients = numbers[3];
+		measure(insert);
+	} else if (strcmp(what, "drain") == 0 && argc == 6) {
+		measure(drain);
+		must(atomic_load(&done) == count, "another number of messages than COUNT", NULL);
+	} else if (strcmp(what, "seeds") == 0 && argc == 7) {
+		settings = "";
+		claim_sql = SEEDS_CLAIM;
+		settle_sql = SEEDS_SETTLE;
+		fill_seeds();
+		measure(drain);
+		must(atomic_load(&done) == count, "another number of messages than COUNT", NULL);
+	} else if (strcmp(what, "produce") == 0 && argc == 7) {
+		rate = (double)numbers[1];
+		produce_all();
+	} else if (strcmp(what, "listen") == 0 && argc == 5) {
+		clients = 1;
+		listen_and_drain();
+	} else {
+		fprintf(stderr, "usage: see the head of bare_pgsql.c\n");
+		return 2;
+	}
+	return 0;
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the operator does (X1, X2): list, show, retry, purge, count.
+ *
+ * 1. Retry and purge touch only the states they are for, checked in the very
+ *    statement that changes the row.
+ * 2. Each call is one short transaction that skips what others hold; whoever
+ *    has much to do calls again.
+ */
+#include "base/time.h"
+#include "store/pgsql.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TIME(column) "(extract(epoch FROM " column ") * 1000000)::bigint"
+
+#define ROW                                                                                 \
+	"seq, id, namespace, topic, tenant_id, key, dedupe_key, correlation_id, "            \
+	"payload::text, body, content_type, headers::text, status, attempts, claims, "       \
+	TIME("next_attempt_at") ", locked_by, " TIME("locked_until") ", "                    \
+	TIME("last_attempt_at") ", last_error, " TIME("created_at") ", "                     \
+	TIME("updated_at") ", " TIME("delivered_at")
+
+#define FILTER                                                                              \
+	"($1::text IS NULL OR namespace = $1) "                                              \
+	"AND ($2::text IS NULL OR topic LIKE $2) "                                           \
+	"AND ($3::uuid IS NULL OR tenant_id = $3) AND ($4::text IS NULL OR key = $4) "
+
+static const struct kind {
+	const char *status;
+	const char *condition;
+} kinds[] = {
+	{ "pending", "status = 'pending' AND " },
+	{ "failed", "status = 'pending' AND attempts > 0 AND " },
+	{ "processing", "status = 'processing' AND " },
+	{ "delivered", "status = 'delivered' AND " },
+	{ "dead", "status = 'dead' AND " },
+};
+
+static const char *condition_for(const char *status)
+{
+	for (size_t i = 0; status && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (strcmp(kinds[i].status, status) == 0)
+			return kinds[i].condition;
+	}
+	return "";
+}
+
+static PGresult *query(struct pgsql_store *store, const struct pr_table *table, const char *sql,
+		       struct pgsql_params *params, const char *doing, struct pr_err *err)
+{
+	char *text = pr_pgsql_sql(store, table, sql);
+	PGresult *result;
+
+	if (!text) {
+		pr_err_nomem(err);
+		return NULL;
+	}
+	result = pr_pgsql_query(store, text, params, doing, err);
+	free(text);
+	return result;
+}
+
+/* pattern must live as long as params: the filter's topic as LIKE wants it. */
+static int add_filter(struct pgsql_params *params, const postroom_filter *filter,
+		      struct pr_buf *pattern, struct pr_err *err)
+{
+	pr_pgsql_text(params, filter->ns);
+	pr_pgsql_text(params, pr_pgsql_pattern(filter->topic, pattern));
+	pr_pgsql_text(params, filter->tenant_id);
+	pr_pgsql_text(params, filter->key);
+	return pattern->failed ? pr_err_nomem(err) : POSTROOM_OK;
+}
+
+static const char *text_at(const PGresult *result, int row, int column)
+{
+	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
+}
+
+static int64_t number_at(const PGresult *result, int row, int column)
+{
+	return PQgetisnull(result, row, column) ? 0 : atoll(PQgetvalue(result, row, column));
+}
+
+/* Hands a row to fn; its answer, or POSTROOM_NOMEM. */
+static int hand_over(const PGresult *result, int at, postroom_row_fn fn, void *context)
+{
+	postroom_row row = {
+		.seq = number_at(result, at, 0),
+		.id = text_at(result, at, 1),
+		.ns = text_at(result, at, 2),
+		.topic = text_at(result, at, 3),
+		.tenant_id = text_at(result, at, 4),
+		.key = text_at(result, at, 5),
+		.dedupe_key = text_at(result, at, 6),
+		.correlation_id = text_at(result, at, 7),
+		.payload = text_at(result, at, 8),
+		.payload_len = (size_t)PQgetlength(result, at, 8),
+		.content_type = text_at(result, at, 10),
+		.headers = text_at(result, at, 11),
+		.status = text_at(result, at, 12),
+		.attempts = (int32_t)number_at(result, at, 13),
+		.claims = number_at(result, at, 14),
+		.next_attempt_at_us = number_at(result, at, 15),
+		.locked_by = text_at(result, at, 16),
+		.locked_until_us = number_at(result, at, 17),
+		.last_attempt_at_us = number_at(result, at, 18),
+		.last_error = text_at(result, at, 19),
+		.created_at_us = number_at(result, at, 20),
+		.updated_at_us = number_at(result, at, 21),
+		.delivered_at_us = number_at(result, at, 22),
+	};
+	unsigned char *body = NULL;
+	int answer;
+
+	if (!PQgetisnull(result, at, 9)) {
+		body = PQunescapeBytea((const unsigned char *)PQgetvalue(result, at, 9),
+				       &row.body_len);
+		if (!body)
+			return POSTROOM_NOMEM;
+		row.body = body;
+	}
+	answer = fn(context, &row);
+	PQfreemem(body);
+	return answer;
+}
+
+static int walk(const PGresult *result, postroom_row_fn fn, void *context, struct pr_err *err)
+{
+	for (int row = 0; row < PQntuples(result); row++) {
+		int answer = hand_over(result, row, fn, context);
+
+		if (answer == POSTROOM_NOMEM)
+			return pr_err_nomem(err);
+		if (answer != 0)
+			break;
+	}
+	return POSTROOM_OK;
+}
+
+static int refuse_id(const char *id, struct pr_err *err)
+{
+	return pr_err_set(err, POSTROOM_NOT_FOUND, "there is no message %s", id);
+}
+
+/* The status of a message; POSTROOM_NOT_FOUND when there is none. out has room for 20. */
+static int status_of(struct pgsql_store *store, const char *id, char out[20], struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+	char uuid[PR_UUID_SIZE];
+
+	if (!pr_uuid_normalize(id, uuid))
+		return refuse_id(id, err);
+	pr_pgsql_text(&params, uuid);
+	result = query(store, NULL, "SELECT status FROM {schema}postroom_outbox WHERE id = $1::uuid",
+		       &params, "reading messages", err);
+	if (!result)
+		return err->status;
+	if (PQntuples(result) == 0)
+		return refuse_id(id, err);
+	strncpy(out, PQgetvalue(result, 0, 0), 19);
+	out[19] = '\0';
+	return POSTROOM_OK;
+}
+
+/*
+ * Newest first is by id: a UUIDv7 begins with its time, and the primary key
+ * serves it.
+ */
+int pr_pgsql_list(struct postroom_store *base, const postroom_filter *filter, int32_t limit,
+		  postroom_row_fn fn, void *context, struct pr_err *err)
+{
+	struct pgsql_store *store = pgsql_store(base);
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	PR_CLEANUP_BUF struct pr_buf pattern = { 0 }, sql = { 0 };
+	struct pgsql_params params = { 0 };
+	char ignored[20];
+	int status = POSTROOM_OK;
+
+	if (filter->after)
+		status = status_of(store, filter->after, ignored, err);
+	if (status >= 0)
+		status = add_filter(&params, filter, &pattern, err);
+	if (status < 0)
+		return status;
+	pr_pgsql_text(&params, filter->after);
+	pr_pgsql_number(&params, limit);
+	pr_buf_printf(&sql,
+		      "SELECT " ROW " FROM {schema}postroom_outbox WHERE %s" FILTER
+		      "AND ($5::uuid IS NULL OR id < $5) ORDER BY id DESC LIMIT $6::int",
+		      condition_for(filter->status));
+	if (sql.failed)
+		return pr_err_nomem(err);
+	result = query(store, NULL, sql.data, &params, "reading messages", err);
+	return result ? walk(result, fn, context, err) : err->status;
+}
+
+int pr_pgsql_show(struct postroom_store *base, const char *id, postroom_row_fn fn, void *context,
+		  struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+	char uuid[PR_UUID_SIZE];
+
+	if (!pr_uuid_normalize(id, uuid))
+		return refuse_id(id, err);
+	pr_pgsql_text(&params, uuid);
+	result = query(pgsql_store(base), NULL,
+		       "SELECT " ROW " FROM {schema}postroom_outbox WHERE id = $1::uuid", &params,
+		       "reading messages", err);
+	if (!result)
+		return err->status;
+	if (PQntuples(result) == 0)
+		return refuse_id(id, err);
+	return walk(result, fn, context, err);
+}
+
+#define REVIVE                                                                              \
+	"UPDATE {schema}{table} SET seq = nextval('{schema}{table}_seq_seq'), "              \
+	"status = 'pending', attempts = 0, next_attempt_at = clock_timestamp(), "            \
+	"updated_at = clock_timestamp() "
+
+static int revive_one(struct pgsql_store *store, const struct pr_table *table, const char *id,
+		      struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+	char uuid[PR_UUID_SIZE], state[20];
+	int status;
+
+	if (!pr_uuid_normalize(id, uuid))
+		return refuse_id(id, err);
+	pr_pgsql_text(&params, uuid);
+	result = query(store, table, REVIVE "WHERE id = $1::uuid AND status = 'dead'", &params,
+		       "retrying messages", err);
+	if (!result)
+		return err->status;
+	if (strcmp(PQcmdTuples(result), "0") != 0)
+		return POSTROOM_OK;
+	status = status_of(store, id, state, err);
+	if (status < 0)
+		return status;
+	return pr_err_set(err, POSTROOM_NOT_FOUND,
+			  "message %s is %s; only dead messages can be retried", id, state);
+}
+
+int pr_pgsql_retry(struct postroom_store *base, const struct pr_table *table, const char *id,
+		   const postroom_filter *filter, int32_t limit, int64_t *ret, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
+	struct pgsql_params params = { 0 };
+	int status;
+
+	if (id) {
+		status = revive_one(pgsql_store(base), table, id, err);
+		if (status >= 0)
+			*ret = 1;
+		return status;
+	}
+	status = pr_pgsql_go_by_index(pgsql_store(base), err);
+	if (status >= 0)
+		status = add_filter(&params, filter, &pattern, err);
+	if (status < 0)
+		return status;
+	pr_pgsql_number(&params, limit);
+	pr_pgsql_number(&params, filter->older_than_ms);
+	/* In the order of their ids: those of one key stay in the order they had. */
+	result = query(pgsql_store(base), table,
+		       "WITH dead AS MATERIALIZED (SELECT id FROM {schema}{table} "
+		       "WHERE status = 'dead' AND updated_at <= "
+		       "(SELECT clock_timestamp() - $6::bigint * interval '1 millisecond') AND " FILTER
+		       "ORDER BY id LIMIT $5::int FOR UPDATE SKIP LOCKED), "
+		       "numbered AS MATERIALIZED (SELECT id, "
+		       "nextval('{schema}{table}_seq_seq') AS seq FROM dead) "
+		       "UPDATE {schema}{table} AS t SET seq = numbered.seq, status = 'pending', "
+		       "attempts = 0, next_attempt_at = clock_timestamp(), "
+		       "updated_at = clock_timestamp() FROM numbered "
+		       "WHERE t.id = ANY (ARRAY[numbered.id])",
+		       &params, "retrying messages", err);
+	if (!result)
+		return err->status;
+	*ret = atoll(PQcmdTuples(result));
+	return POSTROOM_OK;
+}
+
+int pr_pgsql_purge(struct postroom_store *base, const postroom_filter *filter, int32_t limit,
+		   bool alone, int64_t *ret, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
+	struct pgsql_params params = { 0 };
+	bool dead = strcmp(filter->status, "dead") == 0;
+	int status = pr_pgsql_go_by_index(pgsql_store(base), err);
+
+	if (status >= 0)
+		status = add_filter(&params, filter, &pattern, err);
+	if (status < 0)
+		return status;
+	pr_pgsql_number(&params, filter->older_than_ms);
+	pr_pgsql_number(&params, limit);
+	pr_pgsql_text(&params, alone ? "t" : "f");
+	/* Of many relays one purges at a time: who can not have the lock leaves it to its holder. */
+#define PURGE(condition, order)                                                             \
+	"WITH turn AS MATERIALIZED (SELECT CASE WHEN $7::boolean "                           \
+	"THEN pg_try_advisory_xact_lock(1886351221) ELSE true END AS mine), "                \
+	"old AS MATERIALIZED (SELECT ctid FROM {schema}postroom_outbox "                     \
+	"WHERE (SELECT mine FROM turn) AND " condition                                       \
+	" <= (SELECT clock_timestamp() - $5::bigint * interval '1 millisecond') AND " FILTER \
+	"ORDER BY " order " LIMIT $6::int FOR UPDATE SKIP LOCKED) "                          \
+	"DELETE FROM {schema}postroom_outbox WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))"
+	result = query(pgsql_store(base), NULL,
+		       dead ? PURGE("status = 'dead' AND updated_at", "id") :
+			      PURGE("status = 'delivered' AND delivered_at", "delivered_at"),
+		       &params, "purging messages", err);
+#undef PURGE
+	if (!result)
+		return err->status;
+	*ret = atoll(PQcmdTuples(result));
+	return POSTROOM_OK;
+}
+
+/*
+ * What waits for a later time and was never tried is not old (TRAPS 34); what
+ * was delayed is as old as it is due.
+ */
+#define COUNT                                                                               \
+	"SELECT namespace, topic, count(*) FILTER (WHERE status = 'pending'), "              \
+	"count(*) FILTER (WHERE status = 'processing'), "                                    \
+	"count(*) FILTER (WHERE status = 'pending' AND attempts > 0), "                      \
+	"count(*) FILTER (WHERE status = 'delivered'), "                                     \
+	"count(*) FILTER (WHERE status = 'dead'), "                                          \
+	TIME("clock_timestamp()") ", "                                                       \
+	TIME("min(CASE "                                                                     \
+	     "WHEN status = 'processing' OR (status = 'pending' AND claims > 0) "            \
+	     "THEN created_at WHEN status = 'pending' AND next_attempt_at <= "               \
+	     "clock_timestamp() THEN greatest(created_at, next_attempt_at) END)") " "        \
+	"FROM {schema}postroom_outbox GROUP BY namespace, topic ORDER BY namespace, topic"
+
+int pr_pgsql_stats(struct postroom_store *base, postroom_counts *ret, postroom_topic_fn fn,
+		   void *context, struct pr_err *err)
+{
+	postroom_counts total = { .oldest_age_us = -1 };
+	PR_CLEANUP_RESULT PGresult *result =
+		query(pgsql_store(base), NULL, COUNT, NULL, "counting messages", err);
+
+	if (!result)
+		return err->status;
+	for (int row = 0; row < PQntuples(result); row++) {
+		postroom_counts topic = {
+			.pending = number_at(result, row, 2),
+			.processing = number_at(result, row, 3),
+			.failed_pending = number_at(result, row, 4),
+			.delivered = number_at(result, row, 5),
+			.dead = number_at(result, row, 6),
+			.oldest_age_us = -1,
+		};
+
+		if (!PQgetisnull(result, row, 8))
+			topic.oldest_age_us = number_at(result, row, 7) - number_at(result, row, 8);
+		pr_counts_add(&total, &topic);
+		if (fn)
+			fn(context, PQgetvalue(result, row, 0), PQgetvalue(result, row, 1), &topic);
+	}
+	*ret = total;
+	return POSTROOM_OK;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by the two files that write messages on an application's connection. */
+#ifndef PR_STORE_PGSQL_BOX_H
+#define PR_STORE_PGSQL_BOX_H
+
+#include "store/pgsql.h"
+
+/* What is written of a message, in the order of the statements' parameters. */
+#define PG_BOX_COLUMNS                                                                      \
+	"id, namespace, topic, key, tenant_id, dedupe_key, correlation_id, content_type, "   \
+	"headers, payload, body, next_attempt_at, created_at, updated_at"
+
+#define PG_BOX_ON_CONFLICT                                                                  \
+	" ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING " \
+	"RETURNING id"
+
+/* True for who may see whether two messages differ; others are not told. */
+#define PG_BOX_MAY_COMPARE "has_column_privilege('{schema}postroom_outbox', 'payload', 'SELECT')"
+
+#define PG_BOX_ARRAYS 13
+
+struct pgsql_box {
+	struct postroom_box base;
+	PGconn *conn;
+	char schema[140]; /* quoted, with its dot; "": by the search_path */
+	bool found;	  /* the tables, once */
+	struct pr_buf arrays[PG_BOX_ARRAYS];
+};
+
+/* Runs sql with {schema} filled in. NULL with err filled. */
+PGresult *pr_pgsql_box_run(struct pgsql_box *box, const char *sql,
+			   const struct pgsql_params *params, struct pr_err *err);
+
+/* One message, as often as it takes. POSTROOM_OK or POSTROOM_DUPLICATE, or a failure. */
+int pr_pgsql_box_insert(struct pgsql_box *box, const postroom_message *message,
+			postroom_receipt *receipt, struct pr_err *err);
+
+/* pgsql_bulk.c: many, with receipts that may be NULL. */
+int pr_pgsql_box_insert_many(struct pgsql_box *box, const postroom_message *messages, size_t count,
+			     postroom_receipt *receipts, size_t *ret_at, struct pr_err *err);
+
+#endif

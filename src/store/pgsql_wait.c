@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sleeping until a producer rings (D3).
+ *
+ * A sleeper says until when it sleeps in the sequence postroom_sleepers; a
+ * trigger on the table notifies while that time has not come. A sequence,
+ * because it is seen at once, outside of transactions, and never leaves dead
+ * rows behind, however long vacuum is held back.
+ *
+ * 1. Nobody rings while nobody sleeps: a busy relay naps (PR_STORE_NAP_MS)
+ *    without saying so, and an announcement ends by itself.
+ * 2. Listening comes before announcing, and a look at the table comes after it:
+ *    the relay claims once more after each sleep, and its sleeps start short, so
+ *    that a transaction which inserted before the announcement and committed
+ *    after it is not waited for longer than it has lasted.
+ * 3. Behind a pooler there is no bell: then this is a plain sleep.
+ */
+#include "base/time.h"
+#include "store/pgsql.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NEXT_DUE                                                                            \
+	"ceil(extract(epoch FROM least("                                                     \
+	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND " PG_SCOPE \
+	"ORDER BY next_attempt_at, seq LIMIT 1), "                                           \
+	"(SELECT locked_until FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE  \
+	"ORDER BY locked_until LIMIT 1)) - clock_timestamp()) * 1000)::bigint"
+
+#define ANNOUNCE                                                                            \
+	"SELECT " NEXT_DUE ", setval('{schema}postroom_sleepers', greatest(last_value, "     \
+	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $4::bigint)) "             \
+	"FROM {schema}postroom_sleepers"
+
+static int listen_to(struct pgsql_store *store, const struct pr_table *table, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *channel = NULL, *listening = NULL;
+	char *sql = pr_pgsql_sql(store, table, "SELECT '{schema}{table}'::regclass::oid");
+	char listen[64];
+
+	if (!sql)
+		return pr_err_nomem(err);
+	channel = pr_pgsql_query(store, sql, NULL, "looking for the bell", err);
+	free(sql);
+	if (!channel)
+		return err->status;
+	snprintf(listen, sizeof(listen), "LISTEN postroom_%.20s", PQgetvalue(channel, 0, 0));
+	listening = pr_pgsql_query(store, listen, NULL, "listening", err);
+	if (!listening)
+		return err->status;
+	store->listening = table;
+	return POSTROOM_OK;
+}
+
+/* How long until something is due by itself; says that we sleep, if there is a bell. */
+static int announce(struct pgsql_store *store, const struct pr_table *table,
+		    const struct pr_scope *scope, int64_t max_ms, int64_t *ret_ms,
+		    struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
+	struct pgsql_params params = { 0 };
+	int64_t next_ms;
+
+	if (!pr_pgsql_add_scope(&params, scope, &pattern))
+		return pr_err_nomem(err);
+	if (!store->pooled)
+		pr_pgsql_number(&params, max_ms);
+	result = pr_pgsql_run(store, store->pooled ? PG_NEXT_DUE : PG_ANNOUNCE, table,
+			      store->pooled ? "SELECT " NEXT_DUE : ANNOUNCE, &params, false,
+			      "looking for work", err);
+	if (!result)
+		return err->status;
+	next_ms = atoll(PQgetvalue(result, 0, 0));
+	*ret_ms = max_ms;
+	if (!PQgetisnull(result, 0, 0) && next_ms < max_ms)
+		*ret_ms = next_ms > 0 ? next_ms : 0;
+	return POSTROOM_OK;
+}
+
+/* True if somebody has rung since the last time. */
+static bool rung(struct pgsql_store *store)
+{
+	PGnotify *notify;
+	bool any = false;
+
+	while ((notify = PQnotifies(store->conn))) {
+		any = true;
+		PQfreemem(notify);
+	}
+	return any;
+}
+
+static int sleep_until(struct pgsql_store *store, int64_t until_us, struct pr_err *err)
+{
+	while (!rung(store) && !pr_stop_requested(store->stop)) {
+		struct pollfd fds[2] = {
+			{ .fd = PQsocket(store->conn), .events = POLLIN },
+			{ .fd = store->stop ? store->stop->fd : -1, .events = POLLIN },
+		};
+		int64_t left_ms = (until_us - pr_mono_us() + 999) / 1000;
+
+		if (left_ms <= 0)
+			break;
+		poll(fds, 2, left_ms < 1000 ? (int)left_ms : 1000);
+		if (!PQconsumeInput(store->conn))
+			return pr_pgsql_fail(store->conn, NULL, store->shown, "sleeping", err);
+	}
+	return POSTROOM_OK;
+}
+
+int pr_pgsql_wait(struct postroom_store *base, const struct pr_table *table,
+		  const struct pr_scope *scope, int64_t max_ms, struct pr_err *err)
+{
+	struct pgsql_store *store = pgsql_store(base);
+	int64_t begun_us = pr_mono_us();
+	int status = POSTROOM_OK;
+
+	if (max_ms <= PR_STORE_NAP_MS) {
+		pr_stop_wait(store->stop, max_ms);
+		return POSTROOM_OK;
+	}
+	if (!store->pooled && store->listening != table)
+		status = listen_to(store, table, err);
+	if (status >= 0)
+		status = announce(store, table, scope, max_ms, &max_ms, err);
+	if (status >= 0)
+		status = sleep_until(store, begun_us + max_ms * 1000, err);
+	return status;
+}
