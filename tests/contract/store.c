@@ -26,7 +26,7 @@ void world_connect(void)
 void world_begin(const struct backend *which)
 {
 	backend = which;
-	backend->name_database(url);
+	backend->new_database_with_tables(url);
 	world_connect();
 }
 

@@ -25,10 +25,14 @@ struct backend {
 	const char *begin;  /* what a careful application says */
 	const char *now_us; /* SQL: the database's clock in microseconds */
 	const char *to_us;  /* printf format: a time column in microseconds */
-	const char *shift;  /* printf format: column, column, microseconds; the right side of SET */
+	const char *shift;  /* printf format: column, microseconds; the right side of SET */
 
-	/* The URL of a database that is not there yet; out has room for 200 bytes. */
-	void (*name_database)(char *out);
+	/* The URL of a new database, without tables or with them; out has room for 200 bytes. */
+	void (*new_database)(char *out);
+	void (*new_database_with_tables)(char *out);
+	/* What `postroom migrate` does. */
+	void (*make_tables)(const char *url);
+	void (*drop_databases)(void); /* all of this test's */
 	void (*connect)(struct session *session, const char *url);
 	void (*disconnect)(struct session *session);
 	/* True if it worked; otherwise error says why. */
@@ -41,8 +45,11 @@ struct backend {
 };
 
 extern const struct backend backend_sqlite;
+extern const struct backend backend_pgsql;
 
-#define FOR_EACH_BACKEND(do_it, test_name) do_it(test_name, backend_sqlite)
+#define FOR_EACH_BACKEND(do_it, test_name)  \
+	do_it(test_name, backend_sqlite)    \
+	do_it(test_name, backend_pgsql)
 
 /* The world of the running test. */
 extern const struct backend *backend;
@@ -60,6 +67,7 @@ void world_connect(void); /* after world_end(), to url as it is now */
 		world_begin(&which);                                                               \
 		test_name();                                                                       \
 		world_end();                                                                       \
+		backend->drop_databases();                                                         \
 	}                                                                                          \
 	__attribute__((constructor)) static void register_##test_name##_##which(void)              \
 	{                                                                                          \

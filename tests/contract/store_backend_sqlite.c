@@ -4,9 +4,25 @@
 #include <postroom/sqlite.h>
 #include <unistd.h>
 
-static void name_database(char *out)
+/* A file comes into being when it is opened, and its tables with it. */
+static void new_database(char *out)
 {
-	snprintf(out, 200, "sqlite:contract.db");
+	static int made;
+
+	snprintf(out, 200, "sqlite:contract%d.db", ++made);
+}
+
+static void make_tables(const char *at)
+{
+	postroom_store *made_for = NULL;
+
+	CHECK_MSG(postroom_store_open(at, &made_for) >= 0, "%s", postroom_store_errmsg(made_for));
+	postroom_store_close(made_for);
+}
+
+/* They go with the test's directory. */
+static void drop_databases(void)
+{
 }
 
 static void connect_sqlite(struct session *session, const char *at)
@@ -81,7 +97,10 @@ const struct backend backend_sqlite = {
 	.now_us = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000",
 	.to_us = "%s",
 	.shift = "%s + (%lld)",
-	.name_database = name_database,
+	.new_database = new_database,
+	.new_database_with_tables = new_database,
+	.make_tables = make_tables,
+	.drop_databases = drop_databases,
 	.connect = connect_sqlite,
 	.disconnect = disconnect_sqlite,
 	.run = run,

@@ -154,6 +154,19 @@ TEST(X1_many_are_retried_by_filter_in_small_batches)
 		  0);
 }
 
+TEST(X1_what_has_died_since_is_not_retried_again)
+{
+	int64_t done = -1;
+
+	put_in_state("dead", "old", NULL);
+	shift("updated_at", -3600);
+	put_in_state("dead", "new", NULL);
+	CHECK_INT(postroom_retry_some(store, POSTROOM_FILTER(.older_than_ms = 1800000), 10, &done),
+		  POSTROOM_OK);
+	CHECK_INT(done, 1);
+	CHECK_STR(text(app, "SELECT topic FROM postroom_outbox WHERE status = 'dead'"), "new");
+}
+
 TEST(X1_listing_is_newest_first_by_filter_and_by_page)
 {
 	char ids[7][POSTROOM_ID_SIZE];
@@ -377,10 +390,13 @@ TEST(U1_opening_again_and_again_changes_nothing)
 
 static void open_and_enqueue(void *context, int index)
 {
-	postroom_store *mine = open_store();
-	struct session *session = join();
+	postroom_store *mine;
+	struct session *session;
 
 	(void)context, (void)index;
+	backend->make_tables(url);
+	mine = open_store();
+	session = join();
 	begin(session);
 	CHECK_INT(postroom_enqueue(session->box, POSTROOM_MESSAGE(.topic = "t", .payload = "1"),
 				   NULL),
@@ -393,7 +409,7 @@ static void open_and_enqueue(void *context, int index)
 TEST(U1_many_may_make_the_tables_at_once)
 {
 	/* Another database, which none of them finds ready. */
-	snprintf(url + strlen(url), sizeof(url) - strlen(url), "2");
+	backend->new_database(url);
 	in_parallel(6, open_and_enqueue, NULL);
 	CHECK_INT(rows("pending"), 6);
 }

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the tests of PostgreSQL's own ways share; see store_pgsql.c. */
+#ifndef TESTS_CONTRACT_STORE_PGSQL_H
+#define TESTS_CONTRACT_STORE_PGSQL_H
+
+#include "contract/store_backend.h"
+
+#include <libpq-fe.h>
+#include <pthread.h>
+
+#define PGSQL_TEST(test_name) ON_ONE(test_name, backend_pgsql)
+
+#define TENANT "0f5a3c1e-7b2d-4e9a-8c11-2233445566aa"
+
+static inline PGconn *conn_of(struct session *session)
+{
+	return session->native;
+}
+
+/* Returns when session waits for a lock; eye is a session that looks on. */
+void await_blocked(struct session *eye, struct session *session);
+void await_blocked_pid(struct session *eye, int pid);
+void await_unblocked_pid(struct session *eye, int pid);
+
+/* What the server says to a statement that it must refuse. */
+struct refusal {
+	char sqlstate[6];
+	char constraint[64];
+	char message[500];
+};
+struct refusal refusal_of(struct session *session, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* An enqueue in a thread of its own, in the transaction that its session has open. */
+struct producer {
+	struct session *session;
+	const postroom_message *messages;
+	size_t count; /* more than one: as a bulk */
+	int status;
+	postroom_receipt receipt;
+	pthread_t thread;
+};
+void start_producer(struct producer *producer);
+void end_producer(struct producer *producer);
+
+/* The test's database with settings for the session, as the URL's options: "-c a=b -c c=d". */
+void url_with_options(const char *options, char out[400]);
+
+#endif

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roles of docs/postgres-roles.sql: each may do its work, and nothing else."""
+import shutil
+import subprocess
+import uuid
+
+import psycopg2
+import pytest
+
+from conftest import ROOT, Postroom, wait_until
+from pgsql.files import messages_in
+from pgsql.server import binaries
+
+PSQL = shutil.which('psql') or f'{binaries()}/psql'
+GRANTS = ROOT / 'docs' / 'postgres-roles.sql'
+SCHEMA = 'Mail'
+
+
+class Role(Postroom):
+    """The program, run by that role; and its SQL."""
+
+    def __init__(self, place, database, name, tmp_path):
+        super().__init__(place.url(database, user=name), tmp_path)
+        self.place, self.database, self.name = place, database, name
+
+    def __call__(self, *args, **options):
+        return super().__call__('--schema', SCHEMA, *args, **options)
+
+    def sql(self, statement, *parameters):
+        return self.place.sql(self.database, statement, *parameters, user=self.name,
+                              options=f'-c search_path="{SCHEMA}"')
+
+    def may_not(self, *statements):
+        for statement in statements:
+            with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+                self.sql(statement)
+
+    def refused(self, *commands):
+        for command in commands:
+            result = self(*command)
+            assert result.code == 1 and len(result.err.splitlines()) == 1, result
+            assert 'permission denied for table postroom_outbox' in result.err, result
+
+
+@pytest.fixture
+def roles(unmigrated, place, database, sql, tmp_path):
+    """producer, relay and reader, as the file makes them; all databases share them, hence the names."""
+    unmigrated.ok('migrate', '--schema', SCHEMA)
+    names = {kind: f'{kind} {uuid.uuid4().hex[:8]}' for kind in ('producer', 'relay', 'reader')}
+    for name in names.values():
+        sql(f'CREATE ROLE "{name}" LOGIN')
+    variables = [word for kind, name in [('schema', SCHEMA), *names.items()]
+                 for word in ('-v', f'{kind}={name}')]
+    for _ in range(2):  # again is harmless
+        subprocess.run([PSQL, '-q', *variables, '-f', GRANTS, place.url(database)], check=True)
+    yield {kind: Role(place, database, name, tmp_path) for kind, name in names.items()}
+    for name in names.values():
+        sql(f'DROP OWNED BY "{name}"')
+        sql(f'DROP ROLE "{name}"')
+
+
+NOT_ITS_BUSINESS = ['CREATE TABLE mine (n int)', 'TRUNCATE postroom_outbox', 'DROP TABLE postroom_outbox',
+                    'ALTER TABLE postroom_outbox ADD mine int', 'DELETE FROM postroom_migrations',
+                    "SELECT setval('postroom_outbox_seq_seq', 1)"]
+
+
+def test_a_producer_enqueues_by_every_way_and_reads_no_payload(roles, sql, tmp_path):
+    producer = roles['producer']
+    first = producer.enqueue('t', '{"n": 1}', '--dedupe-key', 'd')
+    assert producer.ok('enqueue', 't', '{"n": 2}', '--dedupe-key', 'd', '--json').object == {
+        'id': first, 'dedupe_key': 'd', 'duplicate': True}
+    producer.sql("INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')")
+    assert producer.sql("SELECT duplicate FROM postroom_enqueue('t', '2', dedupe_key => 'd', "
+                        "key => 'k', delay => '1s')") == [(True,)]
+    assert producer.sql("INSERT INTO postroom_outbox (topic, payload, dedupe_key) VALUES "
+                        "('t', '1', 'd'), ('t', '1', 'e') ON CONFLICT DO NOTHING RETURNING topic") == [
+        ('t',)]
+    (tmp_path / 'many').write_text('{"topic":"t","payload":1}\n{"topic":"t","payload":1,'
+                                   '"dedupe_key":"d"}\n' * 2)
+    producer.ok('enqueue', '--ndjson', tmp_path / 'many')
+    assert sql(f'SELECT count(*) FROM "{SCHEMA}".postroom_outbox') == [(5,)]
+    # What makes the duplicate known it may see.
+    assert producer.sql('SELECT count(dedupe_key) FROM postroom_outbox') == [(2,)]
+    producer.may_not(*NOT_ITS_BUSINESS, 'SELECT payload FROM postroom_outbox',
+                     'SELECT body, headers FROM postroom_outbox', 'SELECT * FROM postroom_outbox',
+                     'DELETE FROM postroom_outbox', "UPDATE postroom_outbox SET topic = 'x'",
+                     "UPDATE postroom_outbox SET payload = '1'",
+                     "INSERT INTO postroom_outbox (topic, payload, status) VALUES ('t', '1', 'dead')",
+                     "SELECT setval('postroom_sleepers', 1)")
+    producer.refused(['stats'], ['list'], ['show', first], ['retry', '--dead'],
+                     ['purge', '--status', 'dead', '--yes'])
+
+
+def test_a_relay_does_all_that_a_relay_does_and_writes_no_message(roles, sql, tmp_path):
+    relay = roles['relay']
+    for n in range(5):
+        roles['producer'].enqueue('t', str(n))
+    relay.ok('relay', '--drain', '--to', 'file:out', '--retention', '1ms')
+    assert len(messages_in(tmp_path / 'out')) == 5
+    bad = roles['producer'].enqueue('bad', '{}')
+    relay.ok('relay', '--drain', '--to', 'exec:exit 1', '--max-attempts', '2', '--base-delay', '1ms')
+    assert relay.show(bad)['status'] == 'dead'
+    relay.ok('retry', bad)
+    relay.ok('relay', '--drain', '--to', 'exec:exit 65')
+    relay.ok('retry', '--dead')
+    relay.ok('relay', '--drain', '--to', 'null:')
+    assert relay.stats()['delivered'] == 6
+    relay.ok('purge', '--status', 'delivered', '--yes')
+    assert sql(f'SELECT count(*) FROM "{SCHEMA}".postroom_outbox') == [(0,)]
+    relay.may_not(*NOT_ITS_BUSINESS, "INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')",
+                  "UPDATE postroom_outbox SET payload = '1'", "UPDATE postroom_outbox SET topic = 'x'")
+    assert 'the role needs INSERT' in relay.fails(1, 'enqueue', 't', '1')
+
+
+def test_a_sleeping_relay_of_that_role_is_woken_by_that_producer(roles, tmp_path):
+    """All of the bell's path: announcing, ringing, hearing."""
+    running = roles['relay'].start('--schema', SCHEMA, 'relay', '--to', 'file:out', '--poll-interval',
+                                   '8h', '--lease', '24h', '--workers', '1')
+    try:
+        wait_until(lambda: roles['relay'].sql(
+            'SELECT last_value > extract(epoch FROM clock_timestamp()) * 1000 + 500 '
+            'FROM postroom_sleepers') == [(True,)], 'the relay to sleep')
+        roles['producer'].sql("SELECT postroom_enqueue('t', '1')")
+        wait_until(lambda: messages_in(tmp_path / 'out'), 'the message')
+    finally:
+        running.kill()
+        roles['relay'].end()
+
+
+def test_a_reader_looks_and_changes_nothing(roles):
+    reader = roles['reader']
+    id = roles['producer'].enqueue('t', '{"n": 1}')
+    assert reader.stats()['pending'] == 1
+    assert [row['id'] for row in reader.rows()] == [id]
+    assert reader.show(id)['payload'] == {'n': 1}
+    reader.may_not(*NOT_ITS_BUSINESS, "INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')",
+                   "UPDATE postroom_outbox SET status = 'dead'", 'DELETE FROM postroom_outbox',
+                   "SELECT nextval('postroom_outbox_seq_seq')", "SELECT setval('postroom_sleepers', 1)",
+                   'SELECT * FROM postroom_outbox FOR UPDATE')
+    reader.refused(['enqueue', 't', '1'], ['retry', '--dead'], ['retry', id],
+                   ['purge', '--status', 'dead', '--yes'])
+
+
+def E1_a_missing_privilege_is_named(roles, database, sql):
+    """One taken away at a time; the line says which one is wanted and where."""
+    producer = roles['producer']
+    for taken, line in [
+            ('SELECT ON SEQUENCE "Mail".postroom_sleepers', 'permission denied for sequence '
+             'postroom_sleepers; the role needs SELECT there'),
+            ('INSERT ON "Mail".postroom_outbox', 'permission denied for table postroom_outbox; the role '
+             'needs INSERT, and SELECT of id, namespace, topic and dedupe_key, there'),
+            ('SELECT ON "Mail".postroom_migrations', 'permission denied for table postroom_migrations; '
+             'the role needs SELECT there'),
+            ('USAGE ON SCHEMA "Mail"', 'permission denied for schema Mail; the role needs USAGE there')]:
+        sql(f'REVOKE {taken} FROM "{producer.name}"')
+        assert line in producer.fails(1, 'enqueue', 't', '1'), taken
+    sql(f'CREATE SCHEMA "Letters" GRANT USAGE ON SCHEMA "Letters" TO "{producer.name}"')
+    plain = Postroom(producer.db, producer.cwd)
+    for schema, where in [('Letters', 'schema Letters'), ('None', f'database {database}')]:
+        line = plain.fails(1, 'migrate', '--schema', schema)
+        assert f'permission denied for {where}; the role needs CREATE there' in line
+    sql(f'REVOKE CONNECT ON DATABASE {database} FROM PUBLIC')
+    assert 'the role needs CONNECT there' in producer.fails(1, 'enqueue', 't', '1')
