@@ -8,7 +8,7 @@ all: build/build.ninja ## build the program and the library into build/ (the def
 # What is there counts, wherever it came from; only a machine that lacks something gets packages.
 build/build.ninja:
 	@{ command -v meson && command -v ninja && command -v pkg-config && \
-		pkg-config --exists sqlite3 libcrypto; } >/dev/null 2>&1 || tools/install build
+		pkg-config --exists sqlite3 libpq libcrypto; } >/dev/null 2>&1 || tools/install build
 	@mkdir -p build; meson setup build >build/setup.log 2>&1 || { cat build/setup.log; exit 1; }
 
 demo: build/build.ninja ## see the product do its job, in under a minute
@@ -20,8 +20,8 @@ check: build/build.ninja ## build every way there is and run all the tests
 soak: build/build.ninja ## the same with the long forms of the tests (much longer)
 	@SOAK=1 tools/check
 
-bench: all ## compare with the bare loop over SQLite that does the same writes
-	@bench/run
+bench: all ## compare with a bare loop that does the same writes (DB=postgres://… for PostgreSQL)
+	@if [ -n "$(DB)" ]; then bench/run_pgsql "$(DB)"; else bench/run; fi
 
 install: all ## install into PREFIX (/usr/local), below DESTDIR if set
 	@meson configure build -Dprefix="$(abspath $(PREFIX))"
