@@ -1,0 +1,56 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- What producers, relays and readers may do on PostgreSQL, and no more.
+--
+--     psql -v schema=public -v producer=shop -v relay=dispatcher -v reader=support \
+--         -f postgres-roles.sql postgres://owner@db1/shop
+--
+-- Run it as the owner of the tables, after each `postroom migrate`; again and again
+-- is harmless. The roles must exist. One that is not named is left out, and the
+-- schema is public unless said otherwise.
+
+\set ON_ERROR_STOP on
+\if :{?schema}
+\else
+	\set schema public
+\endif
+
+BEGIN;
+SET LOCAL search_path = :"schema";
+
+-- Producers enqueue: by INSERT, by postroom_enqueue(), by the library and the program. They
+-- see ids and keys, without which a duplicate could not be told, and no payload. How a
+-- message fares is not theirs to write: only the columns of a new one.
+\if :{?producer}
+GRANT USAGE ON SCHEMA :"schema" TO :"producer";
+GRANT SELECT ON postroom_migrations TO :"producer";
+GRANT INSERT (id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, body,
+	content_type, headers, next_attempt_at, created_at, updated_at)
+	ON postroom_outbox TO :"producer";
+GRANT SELECT (id, namespace, topic, dedupe_key) ON postroom_outbox TO :"producer";
+-- Many messages at once draw their seq before they are sorted by key.
+GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq TO :"producer";
+-- Whether a relay sleeps and is to be woken.
+GRANT SELECT ON SEQUENCE postroom_sleepers TO :"producer";
+\endif
+
+-- Relays claim, settle and purge; `postroom retry` and `postroom purge` want the same. What a
+-- message says is not theirs to change, nor to make one.
+\if :{?relay}
+GRANT USAGE ON SCHEMA :"schema" TO :"relay";
+GRANT SELECT ON postroom_migrations TO :"relay";
+GRANT SELECT, DELETE ON postroom_outbox TO :"relay";
+GRANT UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_until,
+	last_attempt_at, last_error, updated_at, delivered_at)
+	ON postroom_outbox TO :"relay";
+GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq TO :"relay";
+-- Saying until when it sleeps.
+GRANT SELECT, UPDATE ON SEQUENCE postroom_sleepers TO :"relay";
+\endif
+
+-- Readers list, show and count, payloads included.
+\if :{?reader}
+GRANT USAGE ON SCHEMA :"schema" TO :"reader";
+GRANT SELECT ON postroom_migrations, postroom_outbox TO :"reader";
+\endif
+
+COMMIT;
