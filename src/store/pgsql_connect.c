@@ -133,7 +133,8 @@ static int look_around(struct pgsql_store *store, const char *schema, struct pr_
 				"current_setting('server_encoding'), name, "
 				"CASE WHEN pg_backend_pid() = $2::int THEN "
 				"set_config('default_transaction_isolation', 'read committed', false) END "
-				"FROM (SELECT coalesce($1, current_schema(), 'public')) AS schema(name)",
+				"FROM (SELECT coalesce($1::text, current_schema(), 'public')) "
+				"AS schema(name)",
 				&params, DOING, err);
 	if (!result)
 		return err->status;
