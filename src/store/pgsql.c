@@ -119,8 +119,7 @@ static int first_line(const char *message, const char **ret)
 	size_t len;
 
 	at = at && at < message + strcspn(message, "\n") ? at + 3 : message;
-	if (strlen(at) > 7 && strspn(at, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5 &&
-	    strncmp(at + 5, ": ", 2) == 0)
+	if (strspn(at, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5 && at[5] == ':' && at[6] == ' ')
 		at += 7;
 	len = strcspn(at, "\n");
 	*ret = at;
