@@ -20,6 +20,9 @@ check: build/build.ninja ## build every way there is and run all the tests
 soak: build/build.ninja ## the same with the long forms of the tests (much longer)
 	@SOAK=1 tools/check
 
+check-postgres-versions: all ## run PostgreSQL's tests over the servers of versions 13 to 18, which npm brings
+	@tools/postgres-versions
+
 bench: all ## compare with a bare loop that does the same writes (DB=postgres://… for PostgreSQL)
 	@if [ -n "$(DB)" ]; then bench/run_pgsql "$(DB)"; else bench/run; fi
 
@@ -39,6 +42,6 @@ clean: ## remove everything that was built
 	@rm -rf build build-asan build-tsan build-fuzz
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 25
 
-.PHONY: all demo check soak bench install format lint clean help
+.PHONY: all demo check check-postgres-versions soak bench install format lint clean help
