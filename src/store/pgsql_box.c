@@ -115,7 +115,7 @@ static int check_tables(struct pgsql_box *box, struct pr_err *err)
 				  "enqueue: \"%s\" has no Postroom tables in %s; run `postroom "
 				  "migrate`",
 				  PQdb(box->conn),
-				  *box->schema ? box->schema : "any schema of the search_path");
+				  *box->schema ? box->schema : "any schema of the search_path that this role may use");
 	box->found = true;
 	return POSTROOM_OK;
 }

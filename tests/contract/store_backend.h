@@ -27,7 +27,7 @@ struct backend {
 	const char *to_us;  /* printf format: a time column in microseconds */
 	const char *shift;  /* printf format: column, microseconds; the right side of SET */
 
-	/* The URL of a new database, without tables or with them; out has room for 200 bytes. */
+	/* The URL of a new database without tables, or of an empty one with them; out has room for 200 bytes. */
 	void (*new_database)(char *out);
 	void (*new_database_with_tables)(char *out);
 	/* What `postroom migrate` does. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Databases on the server that $POSTROOM_TEST_PG names (tools/with-postgres
- * starts one). Each test has its own, copied from one that was migrated once;
- * a runner's databases carry its process id and are gone when it ends.
+ * starts one). A runner has one that is emptied and made anew for each test,
+ * which is much quicker than a new one, and new ones for tests that ask for
+ * them. They carry its process id and are gone when it ends.
  */
 #include "contract/store_backend.h"
 
@@ -18,7 +19,7 @@
 #define PREFIX "postroom_test_"
 
 static pid_t runner;
-static int made; /* databases of this test */
+static int made; /* databases of this test alone */
 
 static const char *server_url(void)
 {
@@ -62,12 +63,12 @@ static void url_of(const char *name, char *out)
 		       path + strcspn(path, "?")) < 200);
 }
 
-static void create(const char *name, const char *like)
+static void create(const char *name)
 {
 	PGconn *conn = connect_to(server_url());
 	char statement[300];
 
-	snprintf(statement, sizeof(statement), "CREATE DATABASE %s TEMPLATE %s", name, like);
+	snprintf(statement, sizeof(statement), "CREATE DATABASE %s TEMPLATE template0", name);
 	execute(conn, statement);
 	PQfinish(conn);
 }
@@ -100,23 +101,37 @@ static void new_database(char *out)
 	char name[100];
 
 	snprintf(name, sizeof(name), PREFIX "%d_%d_%d", (int)runner, (int)getpid(), ++made);
-	create(name, "template0");
+	create(name);
 	url_of(name, out);
+}
+
+/* Without whatever the last test left in it, its connections included. */
+static void empty(const char *at)
+{
+	PGconn *conn = connect_to(at);
+
+	PQsetNoticeReceiver(conn, ignore_notice, NULL);
+	PQclear(PQexec(conn, "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
+			     "WHERE datname = current_database() AND pid <> pg_backend_pid()"));
+	execute(conn, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET ALL', "
+		      "current_database()); END $$");
+	execute(conn, "DROP SCHEMA public CASCADE");
+	execute(conn, "CREATE SCHEMA public");
+	execute(conn, "GRANT USAGE ON SCHEMA public TO PUBLIC");
+	PQfinish(conn);
 }
 
 static void new_database_with_tables(char *out)
 {
-	char name[100], model[100];
+	char name[100];
 
-	snprintf(model, sizeof(model), PREFIX "%d_model", (int)runner);
-	if (!exists(model)) {
-		create(model, "template0");
-		url_of(model, out);
-		make_tables(out);
-	}
-	snprintf(name, sizeof(name), PREFIX "%d_%d_%d", (int)runner, (int)getpid(), ++made);
-	create(name, model);
+	snprintf(name, sizeof(name), PREFIX "%d_shared", (int)runner);
 	url_of(name, out);
+	if (exists(name))
+		empty(out);
+	else
+		create(name);
+	make_tables(out);
 }
 
 /* Whatever begins like this, and whoever is still connected to it. */

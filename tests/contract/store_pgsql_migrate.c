@@ -34,9 +34,12 @@ static void *migrate_in_thread(void *context)
 	return NULL;
 }
 
+static char first_url[sizeof(url)];
+
 static void use_empty_database(void)
 {
 	world_end();
+	memcpy(first_url, url, sizeof(url));
 	backend->new_database(url);
 	/* Only the application's side: there is nothing for a store to open yet. */
 	backend->connect(app, url);
@@ -45,7 +48,7 @@ static void use_empty_database(void)
 static void leave_empty_database(void)
 {
 	backend->disconnect(app);
-	backend->new_database_with_tables(url);
+	memcpy(url, first_url, sizeof(url));
 	world_connect();
 }
 
