@@ -20,18 +20,18 @@
 
 #define TRIES 50
 
-#define INSERT_ONE                                                                          \
-	"INSERT INTO {schema}postroom_outbox (" PG_BOX_COLUMNS ") "                          \
-	"SELECT $1::uuid, $2, $3, $4, $5::uuid, $6, $7, $8, $9::jsonb, $10::jsonb, "         \
-	"$11::bytea, now.at + $12::bigint * interval '1 microsecond', now.at, now.at "       \
+#define INSERT_ONE                                                                                 \
+	"INSERT INTO {schema}postroom_outbox (" PG_BOX_COLUMNS ") "                                \
+	"SELECT $1::uuid, $2, $3, $4, $5::uuid, $6, $7, $8, $9::jsonb, $10::jsonb, "               \
+	"$11::bytea, now.at + $12::bigint * interval '1 microsecond', now.at, now.at "             \
 	"FROM (SELECT clock_timestamp()) AS now(at)" PG_BOX_ON_CONFLICT
 
-#define FIND                                                                                \
-	"SELECT id, " PG_BOX_MAY_COMPARE " FROM {schema}postroom_outbox "                    \
+#define FIND                                                                                       \
+	"SELECT id, " PG_BOX_MAY_COMPARE " FROM {schema}postroom_outbox "                          \
 	"WHERE namespace = $1 AND topic = $2 AND dedupe_key = $3"
 
-#define COMPARE                                                                             \
-	"SELECT payload IS DISTINCT FROM $2::jsonb OR body IS DISTINCT FROM $3::bytea "      \
+#define COMPARE                                                                                    \
+	"SELECT payload IS DISTINCT FROM $2::jsonb OR body IS DISTINCT FROM $3::bytea "            \
 	"FROM {schema}postroom_outbox WHERE id = $1::uuid"
 
 static int fail(struct pgsql_box *box, const PGresult *result, struct pr_err *err)
@@ -115,7 +115,9 @@ static int check_tables(struct pgsql_box *box, struct pr_err *err)
 				  "enqueue: \"%s\" has no Postroom tables in %s; run `postroom "
 				  "migrate`",
 				  PQdb(box->conn),
-				  *box->schema ? box->schema : "any schema of the search_path that this role may use");
+				  *box->schema
+					  ? box->schema
+					  : "any schema of the search_path that this role may use");
 	box->found = true;
 	return POSTROOM_OK;
 }

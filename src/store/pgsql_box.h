@@ -6,12 +6,12 @@
 #include "store/pgsql.h"
 
 /* What is written of a message, in the order of the statements' parameters. */
-#define PG_BOX_COLUMNS                                                                      \
-	"id, namespace, topic, key, tenant_id, dedupe_key, correlation_id, content_type, "   \
+#define PG_BOX_COLUMNS                                                                             \
+	"id, namespace, topic, key, tenant_id, dedupe_key, correlation_id, content_type, "         \
 	"headers, payload, body, next_attempt_at, created_at, updated_at"
 
-#define PG_BOX_ON_CONFLICT                                                                  \
-	" ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING " \
+#define PG_BOX_ON_CONFLICT                                                                         \
+	" ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING "     \
 	"RETURNING id"
 
 /* True for who may see whether two messages differ; others are not told. */

@@ -21,33 +21,32 @@
 #define CHUNK_MESSAGES 1000
 #define CHUNK_BYTES ((size_t)4 * 1024 * 1024)
 
-#define DRAW                                                                                \
-	"SELECT nextval('{schema}postroom_outbox_seq_seq') FROM generate_series(1, $1::bigint)"
+#define DRAW "SELECT nextval('{schema}postroom_outbox_seq_seq') FROM generate_series(1, $1::bigint)"
 
-#define INSERT_MANY                                                                         \
-	"INSERT INTO {schema}postroom_outbox (seq, " PG_BOX_COLUMNS ") "                     \
-	"SELECT m.seq, m.id, m.namespace, m.topic, m.key, m.tenant_id, m.dedupe_key, "       \
-	"m.correlation_id, m.content_type, m.headers::jsonb, m.payload::jsonb, m.body, "     \
-	"now.at + m.due_offset * interval '1 microsecond', now.at, now.at "                  \
-	"FROM (SELECT clock_timestamp()) AS now(at), "                                       \
-	"unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[], "    \
-	"$7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bigint[], "     \
-	"$13::bigint[]) WITH ORDINALITY AS m(id, namespace, topic, key, tenant_id, "         \
-	"dedupe_key, correlation_id, content_type, headers, payload, body, due_offset, seq, n) " \
+#define INSERT_MANY                                                                                \
+	"INSERT INTO {schema}postroom_outbox (seq, " PG_BOX_COLUMNS ") "                           \
+	"SELECT m.seq, m.id, m.namespace, m.topic, m.key, m.tenant_id, m.dedupe_key, "             \
+	"m.correlation_id, m.content_type, m.headers::jsonb, m.payload::jsonb, m.body, "           \
+	"now.at + m.due_offset * interval '1 microsecond', now.at, now.at "                        \
+	"FROM (SELECT clock_timestamp()) AS now(at), "                                             \
+	"unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[], "          \
+	"$7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bigint[], "           \
+	"$13::bigint[]) WITH ORDINALITY AS m(id, namespace, topic, key, tenant_id, "               \
+	"dedupe_key, correlation_id, content_type, headers, payload, body, due_offset, seq, n) "   \
 	"ORDER BY m.n" PG_BOX_ON_CONFLICT
 
 /* ANY (ARRAY[…]) is a look into the index for each; a plain join may read the whole table. */
-#define FIND_MANY                                                                           \
-	"SELECT m.n, t.id, " PG_BOX_MAY_COMPARE " "                                          \
-	"FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY "                   \
-	"AS m(namespace, topic, dedupe_key, n) JOIN {schema}postroom_outbox AS t "           \
-	"ON t.namespace = ANY (ARRAY[m.namespace]) AND t.topic = ANY (ARRAY[m.topic]) "      \
+#define FIND_MANY                                                                                  \
+	"SELECT m.n, t.id, " PG_BOX_MAY_COMPARE " "                                                \
+	"FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY "                         \
+	"AS m(namespace, topic, dedupe_key, n) JOIN {schema}postroom_outbox AS t "                 \
+	"ON t.namespace = ANY (ARRAY[m.namespace]) AND t.topic = ANY (ARRAY[m.topic]) "            \
 	"AND t.dedupe_key = ANY (ARRAY[m.dedupe_key]) ORDER BY m.n"
 
-#define COMPARE_MANY                                                                        \
-	"SELECT m.n FROM unnest($1::uuid[], $2::text[], $3::bytea[]) WITH ORDINALITY "       \
-	"AS m(id, payload, body, n) JOIN {schema}postroom_outbox AS t "                      \
-	"ON t.id = ANY (ARRAY[m.id]) "                                                       \
+#define COMPARE_MANY                                                                               \
+	"SELECT m.n FROM unnest($1::uuid[], $2::text[], $3::bytea[]) WITH ORDINALITY "             \
+	"AS m(id, payload, body, n) JOIN {schema}postroom_outbox AS t "                            \
+	"ON t.id = ANY (ARRAY[m.id]) "                                                             \
 	"WHERE t.payload <> m.payload::jsonb OR t.body IS DISTINCT FROM m.body"
 
 /* A message's place in the order of writing. */
@@ -265,7 +264,8 @@ static int compare_with_firsts(struct bulk *bulk, struct entry *entries, const s
 	if (!differing)
 		return err->status;
 	for (int row = 0; row < PQntuples(differing); row++)
-		receipt_of(bulk, entries, found[atoll(PQgetvalue(differing, row, 0)) - 1])->differs = 1;
+		receipt_of(bulk, entries, found[atoll(PQgetvalue(differing, row, 0)) - 1])
+			->differs = 1;
 	return POSTROOM_OK;
 }
 
@@ -308,11 +308,14 @@ static size_t chunk_of(const struct bulk *bulk, const struct entry *entries, siz
 int pr_pgsql_box_insert_many(struct pgsql_box *box, const postroom_message *messages, size_t count,
 			     postroom_receipt *receipts, size_t *ret_at, struct pr_err *err)
 {
-	struct bulk bulk = { .box = box, .messages = messages, .receipts = receipts, .count = count };
+	struct bulk bulk = {
+		.box = box, .messages = messages, .receipts = receipts, .count = count
+	};
 	int status = put_in_order(&bulk, err);
 
 	if (status >= 0 && !receipts) {
-		bulk.own = calloc(count < CHUNK_MESSAGES ? count : CHUNK_MESSAGES, sizeof(*bulk.own));
+		bulk.own = calloc(count < CHUNK_MESSAGES ? count : CHUNK_MESSAGES,
+				  sizeof(*bulk.own));
 		status = bulk.own ? POSTROOM_OK : pr_err_nomem(err);
 	}
 	for (size_t done = 0; status >= 0 && done < count;) {

@@ -56,8 +56,8 @@ void start_database(void)
 
 void app_sql(const char *statement)
 {
-	CHECK_MSG(sqlite3_exec(db, statement, NULL, NULL, NULL) == SQLITE_OK, "%s: %s",
-		  statement, sqlite3_errmsg(db));
+	CHECK_MSG(sqlite3_exec(db, statement, NULL, NULL, NULL) == SQLITE_OK, "%s: %s", statement,
+		  sqlite3_errmsg(db));
 }
 
 int64_t number(const char *statement)

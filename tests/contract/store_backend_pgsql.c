@@ -78,8 +78,8 @@ static void make_tables(const char *at)
 	struct postroom_store *made_for = NULL;
 	struct pr_err err = { 0 };
 
-	CHECK_MSG(pr_store_open(&(struct pr_store_config){ .url = at }, &made_for, &err) >= 0,
-		  "%s", err.text);
+	CHECK_MSG(pr_store_open(&(struct pr_store_config){ .url = at }, &made_for, &err) >= 0, "%s",
+		  err.text);
 	CHECK_MSG(made_for->ops->migrate(made_for, NULL, NULL, &err) >= 0, "%s", err.text);
 	pr_store_close(made_for);
 }

@@ -47,7 +47,8 @@ struct refusal refusal_of(struct session *session, const char *format, ...)
 	constraint = PQresultErrorField(result, PG_DIAG_CONSTRAINT_NAME);
 	snprintf(refusal.sqlstate, sizeof(refusal.sqlstate), "%s",
 		 PQresultErrorField(result, PG_DIAG_SQLSTATE));
-	snprintf(refusal.constraint, sizeof(refusal.constraint), "%s", constraint ? constraint : "");
+	snprintf(refusal.constraint, sizeof(refusal.constraint), "%s",
+		 constraint ? constraint : "");
 	snprintf(refusal.message, sizeof(refusal.message), "%s",
 		 PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
 	PQclear(result);
@@ -124,8 +125,8 @@ PGSQL_TEST(E1_what_can_be_foreseen_leaves_the_transaction_usable)
 	CHECK_INT(postroom_enqueue(app->box, POSTROOM_MESSAGE(.topic = "t", .payload = "{"), NULL),
 		  POSTROOM_INVALID);
 	check_still_usable(app);
-	CHECK_INT(postroom_enqueue(app->box, POSTROOM_MESSAGE(.topic = "t", .payload = "\"\\u0000\""),
-				   NULL),
+	CHECK_INT(postroom_enqueue(app->box,
+				   POSTROOM_MESSAGE(.topic = "t", .payload = "\"\\u0000\""), NULL),
 		  POSTROOM_INVALID);
 	check_still_usable(app);
 	CHECK_INT(postroom_enqueue(app->box, keyed("a"), NULL), POSTROOM_OK);
@@ -358,8 +359,9 @@ static void check_sql_waiter(bool first_commits)
 	sql(app, "DELETE FROM postroom_outbox");
 	begin(app);
 	CHECK_INT(postroom_enqueue(app->box, keyed("k"), &held), POSTROOM_OK);
-	CHECK_INT(PQsendQuery(conn_of(other), "SELECT id, duplicate FROM postroom_enqueue('t', '1', "
-					      "dedupe_key => 'k')"),
+	CHECK_INT(PQsendQuery(conn_of(other),
+			      "SELECT id, duplicate FROM postroom_enqueue('t', '1', "
+			      "dedupe_key => 'k')"),
 		  1);
 	await_blocked(eye, other);
 	if (first_commits)
@@ -523,7 +525,8 @@ PGSQL_TEST(E7_a_bulk_of_seventy_thousand_keeps_the_callers_order)
 PGSQL_TEST(E7_a_bulk_of_duplicates_names_every_first_row)
 {
 	static char names[KEYS][16];
-	postroom_receipt *first = calloc(KEYS, sizeof(*first)), *again = calloc(KEYS, sizeof(*again));
+	postroom_receipt *first = calloc(KEYS, sizeof(*first)),
+			 *again = calloc(KEYS, sizeof(*again));
 	postroom_message *messages;
 
 	CHECK(first && again);

@@ -39,9 +39,9 @@ static postroom_store *open_at(const char *at)
 }
 
 /* The server tells the plan that was used, a cached one too, not one that might have been. */
-#define WATCH                                                                               \
-	"-c session_preload_libraries=auto_explain -c auto_explain.log_min_duration=0 "      \
-	"-c auto_explain.log_level=notice -c auto_explain.log_analyze=on "                   \
+#define WATCH                                                                                      \
+	"-c session_preload_libraries=auto_explain -c auto_explain.log_min_duration=0 "            \
+	"-c auto_explain.log_level=notice -c auto_explain.log_analyze=on "                         \
 	"-c auto_explain.log_timing=off"
 
 static postroom_store *open_watched(void)
@@ -149,7 +149,8 @@ static void check_passes(const char *topic)
 	postroom_store *watched = open_watched();
 
 	make_passes(watched, topic);
-	CHECK_MSG(times("Index Scan using postroom_outbox_due ") == PASSES, "%s", pr_buf_text(&plans));
+	CHECK_MSG(times("Index Scan using postroom_outbox_due ") == PASSES, "%s",
+		  pr_buf_text(&plans));
 	CHECK_MSG(times("Index Scan using postroom_outbox_pkey ") == PASSES * 3, "%s",
 		  pr_buf_text(&plans));
 	check_short("actual rows=");
@@ -366,7 +367,8 @@ PGSQL_TEST(C4_a_row_that_somebody_holds_is_passed_over_not_waited_for)
 
 	fill(3, "", "");
 	begin(other);
-	CHECK_INT(number(other, "SELECT seq FROM postroom_outbox ORDER BY seq LIMIT 1 FOR UPDATE"), 1);
+	CHECK_INT(number(other, "SELECT seq FROM postroom_outbox ORDER BY seq LIMIT 1 FOR UPDATE"),
+		  1);
 	batch = CLAIM();
 	CHECK_STR(items_of(batch, 2)[0].payload, "2");
 	postroom_batch_free(batch);

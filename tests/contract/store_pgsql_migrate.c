@@ -64,8 +64,8 @@ PGSQL_TEST(U1_a_server_without_tables_asks_for_migrate_and_is_left_alone)
 	leave_empty_database();
 }
 
-static void note_migration(void *context, const struct pr_migration *migration, int64_t applied_at_us,
-			   const char *applied_by)
+static void note_migration(void *context, const struct pr_migration *migration,
+			   int64_t applied_at_us, const char *applied_by)
 {
 	int *applied = context;
 
@@ -105,8 +105,9 @@ PGSQL_TEST(U1_a_migration_gives_way_to_a_long_lock_and_comes_again)
 	int pid;
 
 	use_empty_database();
-	sql(app, "CREATE TABLE postroom_migrations (version integer PRIMARY KEY, name text NOT NULL, "
-		 "applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), applied_by text NOT NULL)");
+	sql(app,
+	    "CREATE TABLE postroom_migrations (version integer PRIMARY KEY, name text NOT NULL, "
+	    "applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), applied_by text NOT NULL)");
 	holder = join();
 	eye = join();
 	begin(holder);
@@ -119,7 +120,8 @@ PGSQL_TEST(U1_a_migration_gives_way_to_a_long_lock_and_comes_again)
 	await_unblocked_pid(eye, pid);
 	await_blocked_pid(eye, pid);
 	await_unblocked_pid(eye, pid);
-	CHECK_INT(number(app, "SELECT count(*) FROM pg_class WHERE relname = 'postroom_outbox'"), 0);
+	CHECK_INT(number(app, "SELECT count(*) FROM pg_class WHERE relname = 'postroom_outbox'"),
+		  0);
 	rollback(holder);
 	CHECK_INT(pthread_join(thread, NULL), 0);
 	CHECK_INT(number(app, "SELECT count(*) FROM postroom_outbox"), 0);
@@ -184,10 +186,11 @@ static void check_schema(const char *schema)
 	migrate(in);
 	migrate(in);
 	CHECK_INT(in->ops->begin(in, &err), POSTROOM_OK);
-	CHECK_INT(postroom_enqueue(in->ops->box(in),
-				   POSTROOM_MESSAGE(.topic = "t", .payload = "1", .dedupe_key = "k"),
-				   &receipt),
-		  POSTROOM_OK);
+	CHECK_INT(
+		postroom_enqueue(in->ops->box(in),
+				 POSTROOM_MESSAGE(.topic = "t", .payload = "1", .dedupe_key = "k"),
+				 &receipt),
+		POSTROOM_OK);
 	CHECK_INT(postroom_enqueue_many(in->ops->box(in),
 					(postroom_message[]){
 						*POSTROOM_MESSAGE(.topic = "t", .payload = "1",
@@ -205,7 +208,8 @@ static void check_schema(const char *schema)
 	CHECK_INT(postroom_retry(in, items_of(batch, 2)[1].id), POSTROOM_OK);
 	postroom_batch_free(batch);
 	CHECK_INT(postroom_sweep(in, 10, &done), POSTROOM_OK);
-	CHECK_INT(in->ops->wait(in, &pr_table_outbox, &(struct pr_scope){ 0 }, 30, &err), POSTROOM_OK);
+	CHECK_INT(in->ops->wait(in, &pr_table_outbox, &(struct pr_scope){ 0 }, 30, &err),
+		  POSTROOM_OK);
 	CHECK_INT(postroom_purge_some(in, POSTROOM_FILTER(.status = "delivered"), 10, &done),
 		  POSTROOM_OK);
 	CHECK_INT(done, 1);
@@ -214,8 +218,9 @@ static void check_schema(const char *schema)
 
 PGSQL_TEST(U1_a_schema_of_its_own_holds_everything)
 {
-	static const char *const schemas[] = { "mail", "Mixed Case", "with \"quotes\"", "d\xc3\xa9j\xc3\xa0",
-					       "a.b", "select" };
+	static const char *const schemas[] = {
+		"mail", "Mixed Case", "with \"quotes\"", "d\xc3\xa9j\xc3\xa0", "a.b", "select"
+	};
 
 	use_empty_database();
 	for (size_t i = 0; i < sizeof(schemas) / sizeof(schemas[0]); i++)
@@ -243,7 +248,8 @@ PGSQL_TEST(U1_without_a_name_the_search_path_says_where)
 	use_empty_database();
 	sql(app, "CREATE SCHEMA first");
 	url_with_options("-c search_path=first,public", in_path);
-	CHECK_INT(pr_store_open(&(struct pr_store_config){ .url = in_path }, &there, &err), POSTROOM_OK);
+	CHECK_INT(pr_store_open(&(struct pr_store_config){ .url = in_path }, &there, &err),
+		  POSTROOM_OK);
 	migrate(there);
 	pr_store_close(there);
 	CHECK_INT(number(app, "SELECT count(*) FROM first.postroom_outbox"), 0);
@@ -256,8 +262,14 @@ PGSQL_TEST(U1_without_a_name_the_search_path_says_where)
 
 PGSQL_TEST(U1_a_name_that_is_no_schema_is_refused)
 {
-	static const char *const bad[] = { "", "it's", "a$$b", "{schema}", "back\\slash",
-					   "a234567890123456789012345678901234567890123456789012345678901234" };
+	static const char *const bad[] = {
+		"",
+		"it's",
+		"a$$b",
+		"{schema}",
+		"back\\slash",
+		"a234567890123456789012345678901234567890123456789012345678901234"
+	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct postroom_store *refused_one = NULL;

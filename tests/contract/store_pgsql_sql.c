@@ -31,10 +31,11 @@ PGSQL_TEST(E6_the_sql_function_takes_every_argument_by_name)
 PGSQL_TEST(E6_the_sql_function_needs_topic_and_payload_only)
 {
 	sql(app, "SELECT postroom_enqueue('t', '1')");
-	CHECK_STR(text(app, "SELECT concat_ws('|', namespace, topic, content_type, headers, payload,"
-			    " status, attempts, claims) FROM postroom_outbox WHERE key IS NULL "
-			    "AND tenant_id IS NULL AND dedupe_key IS NULL AND correlation_id IS NULL "
-			    "AND body IS NULL AND locked_by IS NULL"),
+	CHECK_STR(text(app,
+		       "SELECT concat_ws('|', namespace, topic, content_type, headers, payload,"
+		       " status, attempts, claims) FROM postroom_outbox WHERE key IS NULL "
+		       "AND tenant_id IS NULL AND dedupe_key IS NULL AND correlation_id IS NULL "
+		       "AND body IS NULL AND locked_by IS NULL"),
 		  "default|t|application/json|{}|1|pending|0|0");
 	CHECK_INT(time_of(app, "next_attempt_at", "true"), time_of(app, "created_at", "true"));
 	/* A driver that always sends all of them sends NULLs. */
@@ -60,8 +61,9 @@ PGSQL_TEST(E3_the_sql_function_tells_duplicates)
 	const char *first = text(app, "SELECT id FROM postroom_enqueue('t', '1', "
 				      "idempotency_key => 'k', tenant_id => '" TENANT "')");
 
-	CHECK_STR(text(app, "SELECT concat_ws('|', id, dedupe_key, duplicate) FROM postroom_enqueue("
-			    "'t', '2', dedupe_key => '" TENANT "/k', tenant_id => '" TENANT "')"),
+	CHECK_STR(text(app,
+		       "SELECT concat_ws('|', id, dedupe_key, duplicate) FROM postroom_enqueue("
+		       "'t', '2', dedupe_key => '" TENANT "/k', tenant_id => '" TENANT "')"),
 		  text(app, "SELECT '%s|" TENANT "/k|t'", first));
 	CHECK_STR(text(app, "SELECT duplicate FROM postroom_enqueue('u', '1', "
 			    "dedupe_key => '" TENANT "/k')"),
@@ -120,15 +122,17 @@ PGSQL_TEST(E6_the_functions_are_what_was_promised)
 	CHECK_INT(number(app, "SELECT count(*) FROM pg_proc WHERE proname LIKE 'postroom\\_%%' "
 			      "AND (prosecdef OR proconfig IS NOT NULL)"),
 		  0);
-	CHECK_INT(number(app, "SELECT count(*) FROM (SELECT proname FROM pg_proc WHERE proname LIKE "
-			      "'postroom\\_%%' GROUP BY proname HAVING count(*) > 1) AS overloaded"),
+	CHECK_INT(number(app,
+			 "SELECT count(*) FROM (SELECT proname FROM pg_proc WHERE proname LIKE "
+			 "'postroom\\_%%' GROUP BY proname HAVING count(*) > 1) AS overloaded"),
 		  0);
 	CHECK_STR(text(app, "SELECT string_agg(name || ' ' || type::regtype, ', ' ORDER BY n) "
 			    "FROM pg_proc, unnest(proargnames, proallargtypes, proargmodes) "
 			    "WITH ORDINALITY AS a(name, type, mode, n) "
 			    "WHERE proname = 'postroom_enqueue' AND mode IN ('i', 'b')"),
 		  "topic text, payload jsonb, namespace text, key text, tenant_id uuid, dedupe_key "
-		  "text, idempotency_key text, headers jsonb, correlation_id text, content_type text, "
+		  "text, idempotency_key text, headers jsonb, correlation_id text, content_type "
+		  "text, "
 		  "body bytea, delay interval, priority integer");
 	CHECK_INT(number(app, "SELECT pronargs - pronargdefaults FROM pg_proc "
 			      "WHERE proname = 'postroom_enqueue'"),
@@ -198,8 +202,8 @@ static PGresult *cast_to_jsonb(const struct pr_buf *text)
 	const char *values[] = { pr_buf_text(text) };
 	const int lengths[] = { (int)text->len }, formats[] = { 1 };
 
-	return PQexecParams(conn_of(app), "SELECT $1::text::jsonb", 1, NULL, values, lengths, formats,
-			    1);
+	return PQexecParams(conn_of(app), "SELECT $1::text::jsonb", 1, NULL, values, lengths,
+			    formats, 1);
 }
 
 PGSQL_TEST(E5_json_verdicts_agree_with_the_jsonb_of_this_server)
@@ -218,8 +222,8 @@ PGSQL_TEST(E5_json_verdicts_agree_with_the_jsonb_of_this_server)
 		CHECK(!text.failed);
 		result = cast_to_jsonb(&text);
 		taken = PQresultStatus(result) == PGRES_TUPLES_OK;
-		CHECK_MSG(taken == (strcmp(fields[0], "bad") != 0), "line %d (%s): %s", table.number,
-			  fields[2], taken ? "taken" : PQresultErrorMessage(result));
+		CHECK_MSG(taken == (strcmp(fields[0], "bad") != 0), "line %d (%s): %s",
+			  table.number, fields[2], taken ? "taken" : PQresultErrorMessage(result));
 		CHECK_MSG(pr_json_check(pr_buf_text(&text), text.len, NULL) ==
 				  (strcmp(fields[0], "ok") == 0),
 			  "line %d (%s): ours", table.number, fields[2]);
@@ -321,8 +325,7 @@ static const struct guard guards[] = {
 	{ "attempts: not negative", "attempts", "-1" },
 	{ "claims: not negative", "claims", "-1" },
 	{ PREFIXED, "tenant_id, dedupe_key", "'" TENANT "', 'k'" },
-	{ PREFIXED, "tenant_id, dedupe_key",
-	  "'" TENANT "', '" TENANT_HEX "k/'" },
+	{ PREFIXED, "tenant_id, dedupe_key", "'" TENANT "', '" TENANT_HEX "k/'" },
 	{ LEASE, "status", "'processing'" },
 	{ LEASE, "locked_by", "'" TENANT "'" },
 	{ LEASE, "locked_until", "now()" },
@@ -334,8 +337,7 @@ static const struct guard guards[] = {
 	{ TIME, "updated_at", "'-infinity'" },
 	{ TIME, "last_attempt_at", "'infinity'" },
 	{ TIME, "delivered_at", "'infinity'" },
-	{ TIME, "status, locked_by, locked_until",
-	  "'processing', '" TENANT "', 'infinity'" },
+	{ TIME, "status, locked_by, locked_until", "'processing', '" TENANT "', 'infinity'" },
 };
 #define GUARDS (sizeof(guards) / sizeof(guards[0]))
 
@@ -366,13 +368,14 @@ PGSQL_TEST(E6_no_constraint_is_without_a_test)
 		length += (size_t)snprintf(named + length, sizeof(named) - length, "%s'%s'",
 					   i ? ", " : "", guards[i].constraint);
 	CHECK(length < sizeof(named));
-	CHECK_STR(text(app,
-		       "SELECT string_agg(conname, ', ') FROM pg_constraint WHERE contype <> 'n' AND "
-		       "(conrelid = 'postroom_outbox'::regclass OR contypid IN (SELECT atttypid FROM "
-		       "pg_attribute WHERE attrelid = 'postroom_outbox'::regclass)) "
-		       "AND conname NOT IN (%s)",
-		       named),
-		  "(null)");
+	CHECK_STR(
+		text(app,
+		     "SELECT string_agg(conname, ', ') FROM pg_constraint WHERE contype <> 'n' AND "
+		     "(conrelid = 'postroom_outbox'::regclass OR contypid IN (SELECT atttypid FROM "
+		     "pg_attribute WHERE attrelid = 'postroom_outbox'::regclass)) "
+		     "AND conname NOT IN (%s)",
+		     named),
+		"(null)");
 }
 
 /* The tables take whatever the library lets through, to the last byte. */
