@@ -240,6 +240,8 @@ int pr_pgsql_wait_socket(struct pgsql_store *store, short events, int64_t until_
 /* Nobody knows what the server is doing on this connection: away with it. */
 static int abandon(struct pgsql_store *store, int status)
 {
+	if (store->box)
+		pr_pgsql_box_disconnect(store->box);
 	PQfinish(store->conn);
 	store->conn = NULL;
 	return status;

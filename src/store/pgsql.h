@@ -122,6 +122,8 @@ int pr_pgsql_check_schema(struct postroom_store *store, struct pr_err *err);
 
 /* pgsql_box.c */
 postroom_box *pr_pgsql_box(struct postroom_store *store);
+/* The connection goes away before the box does. */
+void pr_pgsql_box_disconnect(postroom_box *box);
 
 /* pgsql_claim.c */
 int pr_pgsql_claim(struct postroom_store *store, const struct pr_table *table,

@@ -266,6 +266,12 @@ postroom_box *postroom_box_libpq(PGconn *conn)
 	return &box->base;
 }
 
+/* libpq takes no connection for a closed one, and that is what an enqueue will say. */
+void pr_pgsql_box_disconnect(postroom_box *box)
+{
+	((struct pgsql_box *)box)->conn = NULL;
+}
+
 postroom_box *pr_pgsql_box(struct postroom_store *base)
 {
 	struct pgsql_store *store = pgsql_store(base);

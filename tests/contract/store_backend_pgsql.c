@@ -111,7 +111,7 @@ static void empty(const char *at)
 	PGconn *conn = connect_to(at);
 
 	PQsetNoticeReceiver(conn, ignore_notice, NULL);
-	PQclear(PQexec(conn, "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
+	PQclear(PQexec(conn, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
 			     "WHERE datname = current_database() AND pid <> pg_backend_pid()"));
 	execute(conn, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET ALL', "
 		      "current_database()); END $$");

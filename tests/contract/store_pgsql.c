@@ -31,6 +31,13 @@ void await_blocked(struct session *eye, struct session *session)
 	await_blocked_pid(eye, PQbackendPID(conn_of(session)));
 }
 
+void end_backend(struct session *eye, int pid)
+{
+	sql(eye, "SELECT pg_terminate_backend(%d)", pid);
+	while (number(eye, "SELECT count(*) FROM pg_stat_activity WHERE pid = %d", pid) > 0)
+		nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
+}
+
 struct refusal refusal_of(struct session *session, const char *format, ...)
 {
 	struct refusal refusal;
@@ -337,7 +344,7 @@ PGSQL_TEST(E1_a_closed_connection_has_a_clear_status)
 
 	begin(other);
 	CHECK_INT(postroom_enqueue(other->box, keyed("a"), NULL), POSTROOM_OK);
-	sql(app, "SELECT pg_terminate_backend(%d, 60000)", PQbackendPID(conn_of(other)));
+	end_backend(app, PQbackendPID(conn_of(other)));
 	CHECK_INT(postroom_enqueue(other->box, keyed("b"), NULL), POSTROOM_TX_ABORTED);
 	CHECK_MSG(strlen(postroom_errmsg(other->box)) > strlen("enqueue: ") + 10, "%s",
 		  postroom_errmsg(other->box));

@@ -22,6 +22,9 @@ void await_blocked(struct session *eye, struct session *session);
 void await_blocked_pid(struct session *eye, int pid);
 void await_unblocked_pid(struct session *eye, int pid);
 
+/* Ends a session by force, and returns when it is gone. */
+void end_backend(struct session *eye, int pid);
+
 /* What the server says to a statement that it must refuse. */
 struct refusal {
 	char sqlstate[6];

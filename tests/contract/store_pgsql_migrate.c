@@ -288,7 +288,7 @@ PGSQL_TEST(D5_a_store_whose_connection_was_ended_says_so)
 	int status;
 
 	PUT(.topic = "t", .payload = "1");
-	sql(app, "SELECT pg_terminate_backend(%d, 60000)", PQbackendPID(pgsql_store(store)->conn));
+	end_backend(app, PQbackendPID(pgsql_store(store)->conn));
 	for (int i = 0; i < 2; i++) {
 		status = postroom_claim(store, POSTROOM_CLAIM(0), &batch);
 		CHECK_MSG(status == POSTROOM_UNAVAILABLE, "%d: %s", status,
@@ -297,6 +297,35 @@ PGSQL_TEST(D5_a_store_whose_connection_was_ended_says_so)
 		CHECK(strlen(postroom_store_errmsg(store)) > 20);
 	}
 	CHECK_INT(rows("pending"), 1);
+}
+
+/* Nobody knows what the server is still doing there: the connection is given up, the box too. */
+PGSQL_TEST(D5_a_server_that_does_not_answer_in_time_is_given_up)
+{
+	struct pr_store_config config = { .url = url, .answer_ms = 200 };
+	struct session *other = join();
+	struct postroom_store *hasty = NULL;
+	postroom_batch *batch = NULL;
+	struct pr_err err = { 0 };
+	postroom_box *box;
+
+	CHECK_INT(pr_store_open(&config, &hasty, &err), POSTROOM_OK);
+	box = hasty->ops->box(hasty);
+	CHECK_INT(postroom_enqueue(box, POSTROOM_MESSAGE(.topic = "t", .payload = "1"), NULL),
+		  POSTROOM_OK);
+	begin(other);
+	sql(other, "LOCK TABLE postroom_outbox");
+	CHECK_INT(postroom_claim(hasty, POSTROOM_CLAIM(0), &batch), POSTROOM_UNAVAILABLE);
+	CHECK_CONTAINS(postroom_store_errmsg(hasty), "no answer");
+	rollback(other);
+	CHECK_INT(postroom_claim(hasty, POSTROOM_CLAIM(0), &batch), POSTROOM_UNAVAILABLE);
+	CHECK_CONTAINS(postroom_store_errmsg(hasty), "closed");
+	CHECK_INT(postroom_enqueue(box, POSTROOM_MESSAGE(.topic = "t", .payload = "1"), NULL),
+		  POSTROOM_TX_ABORTED);
+	CHECK_CONTAINS(postroom_errmsg(box), "closed");
+	pr_store_close(hasty);
+	leave(other);
+	CHECK_INT(rows(NULL), 1);
 }
 
 /* A lost answer to a claim: what the server did is found again after the lease, nothing is lost. */
