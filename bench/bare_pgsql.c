@@ -36,7 +36,7 @@
 /* Whatever the statistics say: they are of a table that is usually empty. */
 #define SETTINGS                                                                             \
 	"SET enable_seqscan = off; SET enable_bitmapscan = off; "                            \
-	"SET plan_cache_mode = force_generic_plan"
+	"SET jit = off; SET plan_cache_mode = force_generic_plan"
 
 #define COLUMNS                                                                              \
 	"id, claims, seq, next_attempt_at, attempts, created_at, namespace, topic, key, "    \

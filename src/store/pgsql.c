@@ -330,8 +330,11 @@ int pr_pgsql_go_by_index(struct pgsql_store *store, struct pr_err *err)
 
 	if (store->by_index || store->pooled)
 		return POSTROOM_OK;
-	result = pr_pgsql_query(store, "SET enable_seqscan = off; SET enable_bitmapscan = off", NULL,
-				"connecting", err);
+	/* What can not go by an index is then so dear in the planner's eyes that it would be compiled. */
+	result = pr_pgsql_query(store,
+				"SET enable_seqscan = off; SET enable_bitmapscan = off; "
+				"SET jit = off",
+				NULL, "connecting", err);
 	store->by_index = result != NULL;
 	return result ? POSTROOM_OK : err->status;
 }

@@ -15,6 +15,7 @@ enum pgsql_slot {
 	PG_RENEW,
 	PG_NEXT_DUE,
 	PG_ANNOUNCE,
+	PG_HUSH,
 	PG_UNFINISHED,
 	PG_SLOTS
 };
@@ -28,14 +29,14 @@ struct pgsql_store {
 	bool pooled;	   /* behind a pooler: nothing may be kept in the session */
 	bool by_index;	   /* see pr_pgsql_go_by_index() */
 	const struct pr_table *listening; /* whose bell is heard on this connection; NULL: none */
+	bool rung; /* the last sleep was ended by the bell */
 	int64_t answer_ms; /* how long an answer may take; 0: as long as it does */
 	const struct pr_stop *stop;
 	postroom_box *box;
 	/* See pgsql_claim.c. */
-	int64_t mark_us;      /* nothing due before this was found the last time */
-	int64_t mark_took_us; /* how long a claim from there took */
-	int64_t head_read_us; /* when the index was last read from its head */
-	bool head_slow;	      /* that took much longer */
+	int64_t mark_us;      /* the last row of the last claim: when it was due, */
+	int64_t mark_seq;     /* and its number */
+	int64_t head_due_us;  /* when the index is to be read from its head again */
 	bool from_mark;	      /* the last claim started at the mark */
 	bool busy;	      /* and its batch was full */
 	size_t message_bytes; /* what messages are like; 0: not known yet */

@@ -11,12 +11,13 @@
  * 4. What is found with an expired lease is claimed alone: it may have killed
  *    its worker, and must not take its neighbours along.
  * 5. Whatever is met without attempts left is buried there and then.
- * 6. The scan starts at a remembered mark, because the dead entries of settled
- *    rows pile up at the head of the index while some old transaction holds
- *    vacuum back. A row may commit late, have a head start, or be brought back
- *    by an operator: so the mark is used only while batches are full, the head
- *    is read in turn with it or at least every REREAD_US, and a mark behind which
- *    nothing is found is forgotten.
+ * 6. The scan starts behind the last row of the claim before, because the dead
+ *    entries of settled rows pile up at the head of the index while some old
+ *    transaction holds vacuum back. A row may commit late, have a head start, or
+ *    be brought back by an operator: so this is done only while batches are
+ *    full, the head is read again as soon as that costs no more than one part in
+ *    HEAD_SHARE of the time, every REREAD_US at the latest, and at once when
+ *    nothing is found behind the mark.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
@@ -25,13 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HEAD_SHARE 10
 #define REREAD_US 1000000
-
-/* What a claim from the head may take beyond twice one from the mark. */
-#define HEAD_SLOW_US 5000
-
-/* The mark stays this far behind the oldest row of a claim: what commits a little late is in view. */
-#define MARK_BEHIND_US 100000
 
 /* One moment for the whole claim; a sub-select of it may bound an index scan. */
 #define NOW "(SELECT at FROM now)"
@@ -66,7 +62,8 @@
 
 #define CLAIM_DUE                                                                           \
 	CLAIM("status = 'pending' AND next_attempt_at <= " NOW                               \
-	      " AND next_attempt_at >= to_timestamp($9::bigint / 1000000.0)",                \
+	      " AND (next_attempt_at, seq) >= "                                              \
+	      "(timestamptz 'epoch' + $9::bigint * interval '1 microsecond', $11::bigint)",  \
 	      "next_attempt_at, seq")
 
 #define CLAIM_EXPIRED                                                                       \
@@ -172,7 +169,8 @@ static int read_rows(struct pgsql_store *store, PGresult *result, const char *re
 						    .seq = pr_pgsql_read_int8(result, (int)i, PR_COL_SEQ),
 						    .row = (int)i };
 	qsort(order, count, sizeof(*order), compare);
-	store->mark_us = order[0].due + EPOCH_US - MARK_BEHIND_US;
+	store->mark_us = order[count - 1].due + EPOCH_US;
+	store->mark_seq = order[count - 1].seq;
 	for (size_t i = 0; i < count; i++) {
 		bool dead = *PQgetvalue(result, order[i].row, COL_DEAD);
 		postroom_delivery *item = dead ? pr_batch_add_buried(batch) : pr_batch_add(batch);
@@ -224,6 +222,8 @@ static int run_claim(struct pgsql_store *store, const struct pr_table *table, bo
 	pr_pgsql_text(&params, reason);
 	pr_pgsql_number(&params, bound);
 	pr_pgsql_number(&params, claim->max_bytes < INT64_MAX ? (int64_t)claim->max_bytes : INT64_MAX);
+	if (!expired)
+		pr_pgsql_number(&params, bound ? store->mark_seq : 0);
 	result = pr_pgsql_run(store, expired ? PG_CLAIM_EXPIRED : PG_CLAIM_DUE, table,
 			      expired ? CLAIM_EXPIRED : CLAIM_DUE, &params, true,
 			      "claiming messages", err);
@@ -256,43 +256,31 @@ static void learn_size(struct pgsql_store *store, const struct postroom_batch *b
 									    store->message_bytes / 2;
 }
 
-/*
- * While batches are full, the scan starts at the mark and at the head of the
- * index in turn. If the head takes much longer, it is read only now and then.
- */
-static bool starts_at_mark(const struct pgsql_store *store, int64_t now_us)
-{
-	if (!store->busy)
-		return false;
-	return store->head_slow ? now_us - store->head_read_us < REREAD_US : !store->from_mark;
-}
-
 static int claim_due(struct pgsql_store *store, const struct pr_table *table,
 		     const struct pr_claim *claim, struct postroom_batch *batch,
 		     struct pr_err *err)
 {
-	int64_t begun_us = pr_mono_us(), took_us;
+	int64_t begun_us = pr_mono_us();
 	int32_t limit = limit_for(store, claim);
-	bool from_mark = starts_at_mark(store, begun_us);
-	int status = run_claim(store, table, false, claim, limit, from_mark ? store->mark_us : 0,
-			       batch, err);
+	int status;
 
+	store->from_mark = store->busy && begun_us < store->head_due_us;
+	status = run_claim(store, table, false, claim, limit, store->from_mark ? store->mark_us : 0,
+			   batch, err);
 	if (status < 0)
 		return status;
-	if (from_mark && batch->count == 0 && batch->buried_count == 0) {
+	if (store->from_mark && batch->count == 0 && batch->buried_count == 0) {
 		store->busy = false;
 		return claim_due(store, table, claim, batch, err);
 	}
-	took_us = pr_mono_us() - begun_us;
-	if (from_mark) {
-		store->mark_took_us = took_us;
-	} else {
-		store->head_read_us = begun_us;
-		store->head_slow = store->busy &&
-				   took_us > 2 * store->mark_took_us + HEAD_SLOW_US;
+	if (!store->from_mark) {
+		int64_t now_us = pr_mono_us(), pause_us = (now_us - begun_us) * HEAD_SHARE;
+
+		store->head_due_us = now_us + (pause_us < REREAD_US ? pause_us : REREAD_US);
 	}
-	store->from_mark = from_mark;
 	store->busy = batch->count == (size_t)limit;
+	if (batch->count > 0)
+		store->rung = false;
 	learn_size(store, batch);
 	return POSTROOM_OK;
 }

@@ -8,7 +8,9 @@
  * rows behind, however long vacuum is held back.
  *
  * 1. Nobody rings while nobody sleeps: a busy relay naps (PR_STORE_NAP_MS)
- *    without saying so, and an announcement ends by itself.
+ *    without saying so, an announcement ends by itself, and who hears the bell
+ *    stops it. Who hears it and then finds nothing has a colleague who is awake:
+ *    it rests for VAIN_MS before it says again that it sleeps.
  * 2. Listening comes before announcing, and a look at the table comes after it:
  *    the relay claims once more after each sleep, and its sleeps start short, so
  *    that a transaction which inserted before the announcement and committed
@@ -29,10 +31,26 @@
 	"(SELECT locked_until FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE  \
 	"ORDER BY locked_until LIMIT 1)) - clock_timestamp()) * 1000)::bigint"
 
+/* The value of a sequence is seen at once: there is no need to wait for the disk. */
+#define NO_WAIT "set_config('synchronous_commit', 'off', true), "
+
 #define ANNOUNCE                                                                            \
-	"SELECT " NEXT_DUE ", setval('{schema}postroom_sleepers', greatest(last_value, "     \
+	"SELECT " NEXT_DUE ", " NO_WAIT "setval('{schema}postroom_sleepers', greatest(last_value, " \
 	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $4::bigint)) "             \
 	"FROM {schema}postroom_sleepers"
+
+#define HUSH "SELECT " NO_WAIT "setval('{schema}postroom_sleepers', 1)"
+
+#define VAIN_MS 100
+
+static int hush(struct pgsql_store *store, const struct pr_table *table, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+
+	result = pr_pgsql_run(store, PG_HUSH, table, HUSH, &params, false, "waking up", err);
+	return result ? POSTROOM_OK : err->status;
+}
 
 static int listen_to(struct pgsql_store *store, const struct pr_table *table, struct pr_err *err)
 {
@@ -95,7 +113,7 @@ static bool rung(struct pgsql_store *store)
 
 static int sleep_until(struct pgsql_store *store, int64_t until_us, struct pr_err *err)
 {
-	while (!rung(store) && !pr_stop_requested(store->stop)) {
+	while (!(store->rung = rung(store)) && !pr_stop_requested(store->stop)) {
 		struct pollfd fds[2] = {
 			{ .fd = PQsocket(store->conn), .events = POLLIN },
 			{ .fd = store->stop ? store->stop->fd : -1, .events = POLLIN },
@@ -118,6 +136,11 @@ int pr_pgsql_wait(struct postroom_store *base, const struct pr_table *table,
 	int64_t begun_us = pr_mono_us();
 	int status = POSTROOM_OK;
 
+	if (store->rung) {
+		store->rung = false;
+		pr_stop_wait(store->stop, max_ms < VAIN_MS ? max_ms : VAIN_MS);
+		return POSTROOM_OK;
+	}
 	if (max_ms <= PR_STORE_NAP_MS) {
 		pr_stop_wait(store->stop, max_ms);
 		return POSTROOM_OK;
@@ -128,5 +151,7 @@ int pr_pgsql_wait(struct postroom_store *base, const struct pr_table *table,
 		status = announce(store, table, scope, max_ms, &max_ms, err);
 	if (status >= 0)
 		status = sleep_until(store, begun_us + max_ms * 1000, err);
+	if (status >= 0 && store->rung)
+		status = hush(store, table, err);
 	return status;
 }

@@ -42,8 +42,8 @@ int pr_store_open(const struct pr_store_config *config, struct postroom_store **
 
 	if (!ops)
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "no store for \"%.*s:\" in this build; a database is sqlite:FILE "
-				  "or just FILE",
+				  "no store for \"%.*s:\" in this build; a database is sqlite:FILE, "
+				  "just FILE, or postgres://…",
 				  (int)strcspn(config->url, ":"), config->url);
 	status = ops->open(config, ret, err);
 	if (status < 0)

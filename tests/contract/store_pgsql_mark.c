@@ -44,16 +44,12 @@ static void make_head_slow(void)
 {
 	for (int i = 0; i < 6; i++)
 		put_newcomer();
-	while (!pgsql_store(store)->head_slow) {
-		do {
-			put_newcomer();
-			take_one();
-		} while (!pgsql_store(store)->from_mark);
+	do {
 		sql(app, "UPDATE switch SET seconds = 0.5");
 		put_newcomer();
 		take_one();
 		sql(app, "UPDATE switch SET seconds = 0");
-	}
+	} while (pgsql_store(store)->from_mark);
 	CHECK(pgsql_store(store)->busy);
 }
 
