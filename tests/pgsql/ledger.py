@@ -23,21 +23,22 @@ RELAY = ['relay', '--to', 'file:out', '--lease', '60s', '--batch-size', str(BATC
 class Crowd:
     """Processes that are started again whenever they are killed."""
 
-    def __init__(self, postroom, commands):
+    def __init__(self, postroom, name, commands):
         self.postroom, self.commands, self.kills = postroom, commands, 0
+        self.log = pathlib.Path(postroom.cwd, f'{name}.log')
         self.starts = [0] * len(commands)
         self.members = [self.start(n) for n in range(len(commands))]
 
     def start(self, n):
         self.starts[n] += 1
-        with open(os.path.join(self.postroom.cwd, 'crowd.log'), 'ab') as log:
+        with open(self.log, 'ab') as log:
             return subprocess.Popen(self.commands[n](self.starts[n]), cwd=self.postroom.cwd,
                                     env=self.postroom.environment(), stdin=subprocess.DEVNULL,
                                     stdout=log, stderr=log, start_new_session=True)
 
     def kill(self, n):
         """The whole group, so that a producer's half-done program dies with it."""
-        assert self.members[n].poll() is None, 'it ended by itself: see crowd.log'
+        assert self.members[n].poll() is None, self.log.read_text()
         os.killpg(self.members[n].pid, signal.SIGKILL)
         self.members[n].wait()
         self.kills += 1
@@ -59,7 +60,7 @@ class Ledger:
 
     def __init__(self, postroom, producers):
         self.paths = [pathlib.Path(postroom.cwd, f'ledger{n}') for n in range(producers)]
-        self.crowd = Crowd(postroom, [
+        self.crowd = Crowd(postroom, 'producers', [
             lambda start, n=n: [sys.executable, str(PRODUCER), postroom.db, str(self.paths[n]),
                                 f'p{n}s{start}', PROGRAM] for n in range(producers)])
 
@@ -68,7 +69,7 @@ class Ledger:
 
 
 def relays(postroom, count):
-    return Crowd(postroom, [lambda start: [PROGRAM, *RELAY]] * count)
+    return Crowd(postroom, 'relays', [lambda start: [PROGRAM, *RELAY]] * count)
 
 
 def delivered_in(path):

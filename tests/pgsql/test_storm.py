@@ -75,5 +75,5 @@ def E1_committed_is_delivered_whatever_is_killed(server, postroom, database, sql
     wait_until(lambda: some_backend(server, database) is None, 'all sessions to end')
     drain(postroom, sql)
     balance(sql, tmp_path, ledger, crowd.kills + len(crowd.members))
-    lines = (tmp_path / 'crowd.log').read_text(encoding='utf-8').splitlines()
+    lines = crowd.log.read_text(encoding='utf-8').splitlines()
     assert [line for line in lines if not line.startswith('OUTBOX_')] == []

@@ -134,6 +134,7 @@ def D3_nobody_rings_for_a_relay_that_was_killed_in_its_sleep(postroom, relay, pl
     asleep_until(sql)
     sleeper.process.send_signal(signal.SIGKILL)
     sleeper.process.wait()
+    wait_until(lambda: not place.backends(database), 'its sessions to end')
     wait_until(lambda: sql('SELECT last_value < extract(epoch FROM clock_timestamp()) * 1000 '
                            'FROM postroom_sleepers') == [(True,)], 'its announcement to run out')
     bell.heard()
