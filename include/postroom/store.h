@@ -58,12 +58,19 @@ typedef struct postroom_delivery {
 	/* The store's own. */
 	int64_t seq;
 	int64_t fence;
+	int lane; /* 1 and up: whose lease covers it; 0: it has one of its own */
 } postroom_delivery;
 
 typedef enum postroom_backoff {
 	POSTROOM_BACKOFF_EXPONENTIAL = 0,
 	POSTROOM_BACKOFF_CONSTANT = 1
 } postroom_backoff;
+
+/* What a dead message does to the later ones of its key. */
+typedef enum postroom_on_dead {
+	POSTROOM_ON_DEAD_CONTINUE = 0, /* they go on */
+	POSTROOM_ON_DEAD_BLOCK = 1     /* they wait until it is sent again or purged */
+} postroom_on_dead;
 
 /* What to claim and how to treat it; zero means default. */
 typedef struct postroom_claim_options {
@@ -79,6 +86,7 @@ typedef struct postroom_claim_options {
 	int64_t max_delay_ms;	/* 5 min */
 	postroom_backoff backoff;
 	int32_t max_error_length; /* 2000 characters of the reason are kept */
+	postroom_on_dead on_dead;
 } postroom_claim_options;
 
 #define POSTROOM_CLAIM(...) \

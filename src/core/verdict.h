@@ -8,12 +8,16 @@
 
 #include <postroom/store.h>
 
+#include <stdbool.h>
+
 struct pr_policy {
 	int32_t max_attempts;
 	int64_t base_delay_ms;
 	int64_t max_delay_ms;
 	postroom_backoff backoff;
 	int32_t max_error_length; /* characters */
+	bool block;  /* a dead message holds its key back until an operator acts */
+	bool forget; /* delivered messages are not kept, where the store can tell them apart at once */
 };
 
 enum pr_fate {

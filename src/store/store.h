@@ -41,6 +41,13 @@ struct pr_claim {
 	int64_t lease_ms;
 	int32_t max_attempts;
 	bool suspects; /* look for expired leases first; one of them comes alone */
+	bool block;    /* a dead message holds its key back until an operator acts */
+};
+
+/* How the messages of a database are claimed: a property of the database, the same for all relays. */
+enum pr_lease_kind {
+	PR_LEASE_ROW, /* each message bears its own lease */
+	PR_LEASE_LANE /* a lane of messages bears one for all of a batch */
 };
 
 /* Naps up to this are just slept. */
@@ -88,6 +95,13 @@ struct pr_store_ops {
 	int (*settle)(struct postroom_store *store, const struct pr_table *table,
 		      postroom_delivery *items, size_t count, const struct pr_policy *policy,
 		      struct pr_err *err);
+	/*
+	 * Settles, and claims the next batch in the same transaction. When it fails
+	 * nothing was done at all; settling alone may still succeed.
+	 */
+	int (*turn)(struct postroom_store *store, const struct pr_table *table,
+		    postroom_delivery *items, size_t count, const struct pr_policy *policy,
+		    const struct pr_claim *claim, struct postroom_batch *next, struct pr_err *err);
 	/* Buries expired leases without attempts left, at most limit; they are added to batch->buried. */
 	int (*sweep)(struct postroom_store *store, const struct pr_table *table,
 		     const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
@@ -117,6 +131,15 @@ struct pr_store_ops {
 		     bool alone, int64_t *ret, struct pr_err *err);
 	int (*stats)(struct postroom_store *store, postroom_counts *ret, postroom_topic_fn fn,
 		     void *context, struct pr_err *err);
+	/* Changes how messages are claimed, unless want is NULL; *ret is how they are now. */
+	int (*lease)(struct postroom_store *store, const enum pr_lease_kind *want,
+		     enum pr_lease_kind *ret, struct pr_err *err);
+	/*
+	 * Forgets dedupe keys older than this whose messages have gone, at most limit.
+	 * alone: nothing is done while somebody else is at it.
+	 */
+	int (*forget)(struct postroom_store *store, int64_t older_than_ms, int32_t limit,
+		      bool alone, int64_t *ret, struct pr_err *err);
 };
 
 /* Every store begins with this. */
