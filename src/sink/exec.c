@@ -27,7 +27,6 @@
 
 /* Between TERM and KILL, but never more than a part of the timeout: the lease has to outlast both. */
 #define KILL_AFTER_MS 2000
-#define KILL_AFTER_PART 4
 
 enum { EXIT_REJECTED = 65, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
@@ -61,13 +60,11 @@ struct exec_sink {
 	size_t running;
 };
 
-#define NO_ITEM SIZE_MAX
-
 /* A batch and how far it is. */
 struct queue {
 	postroom_delivery *items;
 	size_t count;
-	size_t *before; /* of each item: the one of its key before it, or NO_ITEM */
+	const size_t *before; /* see pr_sink_order() */
 	bool *begun;
 	size_t first; /* all before it were begun */
 };
@@ -150,68 +147,32 @@ static bool set_variables(struct exec_sink *exec, const postroom_delivery *item)
 	return true;
 }
 
-static int compare_keys(const void *a, const void *b, void *context)
-{
-	const postroom_delivery *items = context;
-	size_t left_at = *(const size_t *)a, right_at = *(const size_t *)b;
-	const postroom_delivery *left = &items[left_at], *right = &items[right_at];
-	int order = strcmp(left->key, right->key);
-
-	if (order == 0)
-		order = strcmp(left->topic, right->topic);
-	if (order == 0)
-		order = strcmp(left->ns, right->ns);
-	return order;
-}
-
-static int compare_keys_and_places(const void *a, const void *b, void *context)
-{
-	size_t left_at = *(const size_t *)a, right_at = *(const size_t *)b;
-	int order = compare_keys(a, b, context);
-
-	return order ? order : (left_at > right_at) - (left_at < right_at);
-}
-
-/* Finds for each item the one of its key before it: sorted by key, its neighbour. */
 static bool fill_queue(struct queue *queue, struct pr_arena *arena)
 {
-	size_t *sorted = pr_arena_alloc(arena, queue->count * sizeof(*sorted));
-	size_t keyed = 0;
-
-	queue->before = pr_arena_alloc(arena, queue->count * sizeof(*queue->before));
+	queue->before = pr_sink_order(queue->items, queue->count, arena);
 	queue->begun = pr_arena_alloc(arena, queue->count * sizeof(*queue->begun));
-	if (!sorted || !queue->before || !queue->begun)
+	if (!queue->before || !queue->begun)
 		return false;
-	for (size_t i = 0; i < queue->count; i++) {
-		queue->before[i] = NO_ITEM;
-		queue->begun[i] = false;
-		if (queue->items[i].key)
-			sorted[keyed++] = i;
-	}
-	qsort_r(sorted, keyed, sizeof(*sorted), compare_keys_and_places, queue->items);
-	for (size_t i = 1; i < keyed; i++) {
-		if (compare_keys(&sorted[i - 1], &sorted[i], queue->items) == 0)
-			queue->before[sorted[i]] = sorted[i - 1];
-	}
+	memset(queue->begun, 0, queue->count * sizeof(*queue->begun));
 	return true;
 }
 
 static size_t take_next(struct queue *queue, const struct pr_flight *flight)
 {
 	if (!pr_flight_may_begin(flight))
-		return NO_ITEM;
+		return PR_SINK_NONE;
 	while (queue->first < queue->count && queue->begun[queue->first])
 		queue->first++;
 	for (size_t i = queue->first; i < queue->count; i++) {
 		size_t before = queue->before[i];
 
 		if (queue->begun[i] ||
-		    (before != NO_ITEM && queue->items[before].verdict != POSTROOM_DELIVERED))
+		    (before != PR_SINK_NONE && queue->items[before].verdict != POSTROOM_DELIVERED))
 			continue;
 		queue->begun[i] = true;
 		return i;
 	}
-	return NO_ITEM;
+	return PR_SINK_NONE;
 }
 
 static void begin(struct exec_sink *exec, postroom_delivery *item, const struct pr_flight *flight)
@@ -325,7 +286,7 @@ static void finish(struct exec_sink *exec, struct run *run, const struct pr_flig
 
 static int64_t kill_after_ms(const struct pr_flight *flight)
 {
-	int64_t part_ms = flight->timeout_ms / KILL_AFTER_PART;
+	int64_t part_ms = flight->timeout_ms / PR_FLIGHT_END_PART;
 
 	return part_ms < KILL_AFTER_MS ? part_ms : KILL_AFTER_MS;
 }
@@ -398,7 +359,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 	for (;;) {
 		while (exec->running < RUNNING_MAX) {
 			next = take_next(&queue, flight);
-			if (next == NO_ITEM)
+			if (next == PR_SINK_NONE)
 				break;
 			begin(exec, &items[next], flight);
 		}

@@ -18,18 +18,22 @@
 #include "core/verdict.h"
 
 #include <poll.h>
+#include <stdint.h>
 
 /* One call to publish: what it may use and when it must be back. */
 struct pr_flight {
 	struct pr_arena *arena;		/* reasons go here */
 	const struct pr_policy *policy; /* how long they may be */
 	int64_t begin_until_us;		/* monotonic: nothing new is begun after this */
-	int64_t timeout_ms;		/* what a single message may take */
+	int64_t timeout_ms;		/* what a single message may take, ending it aside */
 	const struct pr_stop *stop;	/* requested: begin nothing new; overdue: give up at once */
 	struct pr_log *log;
 };
 
-/* False once the stop is requested or begin_until_us has passed. */
+/* Ending what has timed out may take this part of the timeout more. */
+#define PR_FLIGHT_END_PART 4
+
+/* False once the stop is requested or begin_until_us has passed: to be asked before each beginning. */
 bool pr_flight_may_begin(const struct pr_flight *flight);
 
 /*
@@ -61,6 +65,10 @@ struct pr_sink_ops {
 	 * first, and those never begun stay POSTROOM_UNTRIED. Returns POSTROOM_OK
 	 * whatever the verdicts; a failure means that this sink is broken for good
 	 * and the relay must stop.
+	 *
+	 * Order: what shares namespace, topic and key arrives as it stands here. An
+	 * item whose predecessor in this call (pr_sink_order()) is not DELIVERED must
+	 * not arrive: it is not begun, and stays POSTROOM_UNTRIED.
 	 */
 	int (*publish)(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		       const struct pr_flight *flight, struct pr_err *err);
@@ -86,6 +94,13 @@ void pr_sink_put_line(struct pr_buf *out, const postroom_delivery *item);
 /* The same verdict for all of them. reason may be NULL. */
 void pr_sink_judge(postroom_delivery *items, size_t count, postroom_verdict verdict,
 		   const struct pr_flight *flight, const char *reason);
+
+/*
+ * Of each item, where the one of its namespace, topic and key before it is, or
+ * PR_SINK_NONE. NULL when there is no memory.
+ */
+#define PR_SINK_NONE SIZE_MAX
+size_t *pr_sink_order(postroom_delivery *items, size_t count, struct pr_arena *arena);
 
 /* Empties a buffer between batches; what one huge message made of it is given back. */
 void pr_sink_trim(struct pr_buf *buf);
