@@ -199,6 +199,7 @@ int cli_read_tenant(struct cli *cli, const char *text, char out[PR_UUID_SIZE]);
 extern const struct cli_command cmd_bench;
 extern const struct cli_command cmd_enqueue;
 extern const struct cli_command cmd_key;
+extern const struct cli_command cmd_lease;
 extern const struct cli_command cmd_list;
 extern const struct cli_command cmd_migrate;
 extern const struct cli_command cmd_purge;

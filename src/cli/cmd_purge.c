@@ -158,7 +158,8 @@ const struct cli_command cmd_purge = {
 	.summary = "Delete delivered or dead messages for good",
 	.about = "Deletes in small transactions, so that producers and relays go on "
 		 "meanwhile. Asks first on a terminal. The dedupe keys of what is deleted "
-		 "are free again: a message with the same key is no longer a duplicate.",
+		 "stay known for the --dedupe-retention of the relay. Messages that a dead one "
+		 "holds back (relay --on-dead block) go on when it is deleted.",
 	.examples = "postroom purge --status delivered --older-than 7d\n"
 		    "postroom purge --status dead --topic 'trial.*' --yes",
 	.params = params,

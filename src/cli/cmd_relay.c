@@ -20,10 +20,15 @@ struct relay_options {
 	int64_t max_attempts;
 	int64_t backoff;
 	int64_t max_error_length;
+	int64_t on_dead;
 	const char *retention;
+	const char *dedupe_retention;
 };
 
+#define RETENTION_MAX_MS (36525LL * 86400000)
+
 static const char *const backoffs[] = { "exponential", "constant", NULL };
+static const char *const on_dead[] = { "continue", "block", NULL }; /* as postroom_on_dead */
 
 #define OPTION(member) offsetof(struct relay_options, member)
 
@@ -114,6 +119,14 @@ static const struct pr_param params[] = {
 	  .fallback = "exponential",
 	  .choices = backoffs,
 	  .help = "how the wait grows" },
+	{ .name = "on-dead",
+	  .type = PR_PARAM_CHOICE,
+	  .offset = OPTION(on_dead),
+	  .value = "WHAT",
+	  .fallback = "continue",
+	  .choices = on_dead,
+	  .help = "what a dead message does to the later ones of its key; block holds them back "
+		  "until it is retried or purged" },
 	{ .name = "max-error-length",
 	  .type = PR_PARAM_INT,
 	  .offset = OPTION(max_error_length),
@@ -141,8 +154,13 @@ static const struct pr_param params[] = {
 	  .offset = OPTION(retention),
 	  .value = "DUR",
 	  .fallback = "7d",
-	  .help = "delivered messages are deleted after this, and their dedupe keys with them; "
-		  "never keeps them" },
+	  .help = "delivered messages are deleted after this, with 0 at once; never keeps them" },
+	{ .name = "dedupe-retention",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(dedupe_retention),
+	  .value = "DUR",
+	  .fallback = "30d",
+	  .help = "how long the dedupe keys of deleted messages stay known; never forgets none" },
 	{ 0 },
 };
 
@@ -250,14 +268,19 @@ static void end_watch(struct watch *watch)
 		cli_progress_end(&watch->progress);
 }
 
-static int read_retention(struct cli *cli, const char *text, int64_t *ret_ms)
+static int read_retention(struct cli *cli, const char *option, const char *text, int64_t *ret_ms)
 {
 	struct pr_err err = { 0 };
 
 	*ret_ms = -1;
-	if (strcmp(text, "never") == 0 || pr_duration_parse(text, ret_ms, &err) >= 0)
+	if (strcmp(text, "never") == 0)
 		return CLI_DONE;
-	return cli_usage(cli, "--retention: %s, or never", err.text);
+	if (pr_duration_parse(text, ret_ms, &err) < 0)
+		return cli_usage(cli, "--%s: %s, or never", option, err.text);
+	if (*ret_ms > RETENTION_MAX_MS)
+		return cli_usage(cli, "--%s: \"%s\" is more than a hundred years; write never",
+				 option, text);
+	return CLI_DONE;
 }
 
 static int read_config(struct cli *cli, struct relay_options *given, char tenant[PR_UUID_SIZE])
@@ -277,9 +300,14 @@ static int read_config(struct cli *cli, struct relay_options *given, char tenant
 	config->policy.max_attempts = (int32_t)given->max_attempts;
 	config->policy.backoff = (postroom_backoff)given->backoff;
 	config->policy.max_error_length = (int32_t)given->max_error_length;
-	status = read_retention(cli, given->retention, &config->retention_ms);
+	config->policy.block = given->on_dead == POSTROOM_ON_DEAD_BLOCK;
+	status = read_retention(cli, "retention", given->retention, &config->retention_ms);
+	if (status == CLI_DONE)
+		status = read_retention(cli, "dedupe-retention", given->dedupe_retention,
+					&config->dedupe_retention_ms);
 	if (status != CLI_DONE)
 		return status;
+	config->policy.forget = config->retention_ms == 0;
 	config->log_level = (enum pr_log_level)cli->global.log_level;
 	config->log_format = (enum pr_log_format)cli->global.log_format;
 	if (pr_relay_config_check(config, &err) < 0)

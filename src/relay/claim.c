@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first step of a pass: take what is due.
+ * The first step of a pass: take what is due. Most often the settling of the
+ * batch before does it on the way.
  *
  * 1. The lease's clock starts before the claim is sent.
  * 2. Expired leases are looked for now and then. While there are some, they and
@@ -14,7 +15,7 @@
 
 void pr_log_buried(struct pr_worker *worker)
 {
-	struct postroom_batch *batch = &worker->batch;
+	const struct postroom_batch *batch = worker->batch;
 
 	for (size_t i = 0; i < batch->buried_count; i++) {
 		const postroom_delivery *item = &batch->buried[i];
@@ -30,35 +31,56 @@ void pr_log_buried(struct pr_worker *worker)
 	atomic_fetch_add(&worker->relay->totals.dead, (int64_t)batch->buried_count);
 }
 
-int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err)
+struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit)
 {
 	const struct pr_relay_config *config = &worker->relay->config;
-	struct pr_claim claim = {
-		.scope = config->scope,
-		.limit = limit,
-		.max_bytes = PR_BATCH_BYTES,
-		.lease_ms = config->lease_ms,
-		.max_attempts = config->policy.max_attempts,
-		.suspects = !worker->suspected && pr_mono_us() >= worker->suspects_at_us,
+	bool first = worker->batch == &worker->batches[0];
+	struct pr_next next = {
+		.claim = {
+			.scope = config->scope,
+			.limit = limit,
+			.max_bytes = PR_BATCH_BYTES,
+			.lease_ms = config->lease_ms,
+			.max_attempts = config->policy.max_attempts,
+			.suspects = !worker->suspected && pr_mono_us() >= worker->suspects_at_us,
+			.block = config->policy.block,
+		},
+		.batch = &worker->batches[first ? 1 : 0],
+		.lease = pr_lease_from_now(config->lease_ms),
 	};
-	struct postroom_batch *batch = &worker->batch;
-	int status;
 
-	pr_batch_reset(batch);
-	worker->lease = pr_lease_from_now(config->lease_ms);
-	status = worker->store->ops->claim(worker->store, &pr_table_outbox, &claim, batch, err);
-	if (status < 0)
-		return status;
+	pr_batch_reset(next.batch);
+	return next;
+}
+
+void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next)
+{
+	size_t count = next->batch->count;
+
+	worker->batch = next->batch;
+	worker->lease = next->lease;
+	worker->trouble_since_us = 0;
 	/* One alone was left behind, or may have been: then the pass after the next looks again. */
-	worker->suspected = claim.suspects && batch->count == 1;
-	if (claim.suspects && !worker->suspected)
+	worker->suspected = next->claim.suspects && count == 1;
+	if (next->claim.suspects && !worker->suspected)
 		worker->suspects_at_us = pr_mono_us() + SUSPECTS_EVERY_US;
 	pr_log_buried(worker);
-	if (batch->count == 0)
-		return POSTROOM_OK;
-	atomic_fetch_add(&worker->relay->totals.fetched, (int64_t)batch->count);
+	if (count == 0)
+		return;
+	worker->rest_ms = 0;
+	atomic_fetch_add(&worker->relay->totals.fetched, (int64_t)count);
 	pr_log_event(&worker->log, PR_LOG_INFO, "OUTBOX_WORKER_FETCH");
-	pr_log_int(&worker->log, "count", (int64_t)batch->count);
+	pr_log_int(&worker->log, "count", (int64_t)count);
 	pr_log_end(&worker->log);
-	return POSTROOM_OK;
+}
+
+int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err)
+{
+	struct pr_next next = pr_claim_prepare(worker, limit);
+	int status = worker->store->ops->claim(worker->store, &pr_table_outbox, &next.claim,
+					       next.batch, err);
+
+	if (status >= 0)
+		pr_claim_receive(worker, &next);
+	return status;
 }

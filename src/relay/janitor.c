@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What has to happen now and then: burying what died with its worker, purging
- * what was delivered long ago, one summary line a minute.
+ * what was delivered long ago and forgetting its keys, one summary line a minute.
  *
  * 1. Each step is a short transaction with a pause behind it: the claims come
  *    first.
  * 2. A failure is left for the next round, on a new connection; the workers tell
  *    about trouble.
- * 3. Only the relay's own scope is touched: another relay may have another
- *    max_attempts and retention for the rest.
+ * 3. Only the messages of the relay's own scope are touched: another relay may
+ *    have another max_attempts and retention for the rest.
  */
 #include "relay/worker.h"
 
@@ -18,37 +18,29 @@
 #define AT_ONCE 500
 #define PAUSE_MS 20
 
-static void give_up_round(struct pr_worker *worker)
-{
-	pr_store_close(worker->store);
-	worker->store = NULL;
-}
+/* A short transaction over AT_ONCE rows at most; *ret is how many there were. */
+typedef int (*step_fn)(struct pr_worker *worker, int64_t *ret, struct pr_err *err);
 
-static void sweep(struct pr_worker *worker)
+static int sweep(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 {
 	const struct pr_relay_config *config = &worker->relay->config;
-	struct pr_err err;
 	int status;
 
-	do {
-		pr_batch_reset(&worker->batch);
-		status = pr_worker_connect(worker, false, &err);
-		if (status >= 0)
-			status = worker->store->ops->sweep(
-				worker->store, &pr_table_outbox, &config->scope,
-				config->policy.max_attempts, AT_ONCE, &worker->batch, &err);
-		if (status >= 0)
-			pr_log_buried(worker);
-	} while (status >= 0 && worker->batch.buried_count == AT_ONCE &&
-		 !pr_stop_wait(&worker->relay->stop, PAUSE_MS));
+	pr_batch_reset(worker->batch);
+	status = worker->store->ops->sweep(worker->store, &pr_table_outbox, &config->scope,
+					   config->policy.max_attempts, AT_ONCE, worker->batch,
+					   err);
 	if (status < 0)
-		give_up_round(worker);
+		return status;
+	pr_log_buried(worker);
+	*ret = (int64_t)worker->batch->buried_count;
+	return POSTROOM_OK;
 }
 
-static void purge(struct pr_worker *worker)
+static int purge(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 {
 	const struct pr_relay_config *config = &worker->relay->config;
-	postroom_filter old = {
+	const postroom_filter old = {
 		.size = sizeof(old),
 		.status = "delivered",
 		.ns = config->scope.ns,
@@ -56,21 +48,33 @@ static void purge(struct pr_worker *worker)
 		.tenant_id = config->scope.tenant_id,
 		.older_than_ms = config->retention_ms,
 	};
-	int64_t purged = 0;
+
+	return worker->store->ops->purge(worker->store, &old, AT_ONCE, true, ret, err);
+}
+
+static int forget(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
+{
+	if (!worker->store->ops->forget)
+		return POSTROOM_OK;
+	return worker->store->ops->forget(worker->store, worker->relay->config.dedupe_retention_ms,
+					  AT_ONCE, true, ret, err);
+}
+
+static void repeat(struct pr_worker *worker, step_fn step)
+{
+	int64_t done = 0;
 	struct pr_err err;
 	int status;
 
-	if (old.older_than_ms < 0)
-		return;
 	do {
 		status = pr_worker_connect(worker, false, &err);
 		if (status >= 0)
-			status = worker->store->ops->purge(worker->store, &old, AT_ONCE, true, &purged,
-							   &err);
-	} while (status >= 0 && purged == AT_ONCE &&
-		 !pr_stop_wait(&worker->relay->stop, PAUSE_MS));
-	if (status < 0)
-		give_up_round(worker);
+			status = step(worker, &done, &err);
+	} while (status >= 0 && done == AT_ONCE && !pr_stop_wait(&worker->relay->stop, PAUSE_MS));
+	if (status < 0) {
+		pr_store_close(worker->store);
+		worker->store = NULL;
+	}
 }
 
 static void summarize(struct pr_worker *worker, struct pr_relay_totals *before)
@@ -91,14 +95,18 @@ static void summarize(struct pr_worker *worker, struct pr_relay_totals *before)
 void *pr_janitor_run(void *context)
 {
 	struct pr_worker *worker = context;
+	const struct pr_relay_config *config = &worker->relay->config;
 	struct pr_relay_totals before = { 0 };
 	int64_t elapsed_ms = 0;
 
 	while (!pr_stop_wait(&worker->relay->stop, SWEEP_EVERY_MS)) {
+		repeat(worker, sweep);
+		/* In the first round too: a relay that never lives for long cleans up as well. */
+		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->retention_ms >= 0)
+			repeat(worker, purge);
+		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->dedupe_retention_ms >= 0)
+			repeat(worker, forget);
 		elapsed_ms += SWEEP_EVERY_MS;
-		sweep(worker);
-		if (elapsed_ms % PURGE_EVERY_MS == 0)
-			purge(worker);
 		if (elapsed_ms % SUMMARY_EVERY_MS == 0)
 			summarize(worker, &before);
 		pr_log_flush(&worker->log);

@@ -8,6 +8,8 @@
  *    clock: it is renewed, or the batch is left to whoever has it by now.
  * 2. Told to stop, or the sink unreachable: what was not begun is released at
  *    once, its attempt given back.
+ * 3. A message that did not arrive, whatever became of it, keeps back what stands
+ *    behind it with its namespace, topic and key: that is released with it.
  */
 #include "relay/worker.h"
 
@@ -21,73 +23,96 @@ static int64_t slice_ms(const struct pr_relay_config *config)
 	return config->lease_ms / 6 < SLICE_MS ? config->lease_ms / 6 : SLICE_MS;
 }
 
-/* Moves the items for which front() is true before the others, each in their order. */
-static size_t bring_forward(struct pr_worker *worker, postroom_delivery *items, size_t count,
-			    bool (*front)(const postroom_delivery *))
+/* Not to be published any more: decided, or else its settled says why. */
+static bool is_over(const postroom_delivery *item)
+{
+	return item->verdict != POSTROOM_UNTRIED || item->settled != POSTROOM_OK;
+}
+
+static bool keeps_back(const postroom_delivery *item)
+{
+	return item->key && is_over(item) && item->verdict != POSTROOM_DELIVERED;
+}
+
+/* Whoever stands behind one that did not arrive is over too. */
+static void keep_back(struct pr_worker *worker, postroom_delivery *items, size_t count)
+{
+	const size_t *before;
+	size_t i = 0;
+
+	while (i < count && !keeps_back(&items[i]))
+		i++;
+	if (i == count)
+		return;
+	before = pr_sink_order(items, count, &worker->batch->arena);
+	for (; i < count; i++) {
+		/* Without the memory to tell keys apart all that have one wait. */
+		if (items[i].key && !is_over(&items[i]) &&
+		    (!before || (before[i] != PR_SINK_NONE && keeps_back(&items[before[i]]))))
+			items[i].settled = POSTROOM_BUSY;
+	}
+}
+
+/* Moves those that are over before the others, each in their order. */
+static int bring_forward(struct pr_worker *worker, postroom_delivery *items, size_t count,
+			 size_t *ret_over, struct pr_err *err)
 {
 	size_t ahead = 0, kept = 0;
 	postroom_delivery *rest;
 
-	while (ahead < count && front(&items[ahead]))
+	while (ahead < count && is_over(&items[ahead]))
 		ahead++;
-	rest = pr_arena_alloc(&worker->batch.arena, (count - ahead) * sizeof(*rest));
-	/* Without memory for the move only the run in front counts: the others are released. */
-	for (size_t i = ahead; rest && i < count; i++) {
-		if (front(&items[i]))
+	rest = pr_arena_alloc(&worker->batch->arena, (count - ahead) * sizeof(*rest));
+	if (!rest)
+		return pr_err_nomem(err);
+	for (size_t i = ahead; i < count; i++) {
+		if (is_over(&items[i]))
 			items[ahead++] = items[i];
 		else
 			rest[kept++] = items[i];
 	}
-	if (kept)
-		memcpy(&items[ahead], rest, kept * sizeof(*rest));
-	return ahead;
+	memcpy(&items[ahead], rest, kept * sizeof(*rest));
+	*ret_over = ahead;
+	return POSTROOM_OK;
 }
 
-static bool decided(const postroom_delivery *item)
+/* What a slice may take, from its beginning to the end of the last that it began. */
+static int64_t flight_ms(const struct pr_relay_config *config)
 {
-	return item->verdict != POSTROOM_UNTRIED;
-}
-
-static bool lost(const postroom_delivery *item)
-{
-	return item->settled == POSTROOM_LEASE_LOST;
+	return slice_ms(config) + config->publish_timeout_ms +
+	       config->publish_timeout_ms / PR_FLIGHT_END_PART;
 }
 
 /*
  * Makes sure that the lease of the items outlasts a slice. Those that are lost
- * are told and counted into *from. Failing to renew is no failure as long as
- * time is left for another slice.
+ * are told, those behind them released, and all counted into *from.
  */
 static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err)
 {
 	const struct pr_relay_config *config = &worker->relay->config;
-	struct postroom_batch *batch = &worker->batch;
-	int64_t need_ms = slice_ms(config) + config->publish_timeout_ms;
+	struct postroom_batch *batch = worker->batch;
+	postroom_delivery *items = batch->items + *from;
 	struct pr_lease renewed = pr_lease_from_now(config->lease_ms);
+	size_t count = batch->count - *from, gone;
 	int status;
 
-	if (pr_lease_left_ms(worker->lease) >= need_ms)
+	if (pr_lease_left_ms(worker->lease) >= flight_ms(config))
 		return POSTROOM_OK;
 	if (!worker->store)
 		return pr_err_set(err, POSTROOM_UNAVAILABLE, "the database is away");
-	status = worker->store->ops->renew(worker->store, &pr_table_outbox, batch->items + *from,
-					   batch->count - *from, config->lease_ms, err);
+	status = worker->store->ops->renew(worker->store, &pr_table_outbox, items, count,
+					   config->lease_ms, err);
 	if (status < 0 && status != POSTROOM_LEASE_LOST)
 		return status;
 	worker->lease = renewed;
-	if (status == POSTROOM_LEASE_LOST) {
-		size_t gone = bring_forward(worker, batch->items + *from, batch->count - *from,
-					    lost);
-
-		for (size_t i = *from; i < *from + gone; i++) {
-			pr_log_event(&worker->log, PR_LOG_INFO, "OUTBOX_WORKER_SKIP_PROCESSED");
-			pr_log_str(&worker->log, "id", batch->items[i].id);
-			pr_log_end(&worker->log);
-		}
-		atomic_fetch_add(&worker->relay->totals.lost, (int64_t)gone);
-		*from += gone;
-	}
-	return POSTROOM_OK;
+	if (status >= 0)
+		return POSTROOM_OK;
+	keep_back(worker, items, count);
+	status = bring_forward(worker, items, count, &gone, err);
+	if (status < 0)
+		return status;
+	*from += gone;
+	return pr_settle_items(worker, items, gone, err);
 }
 
 /* Reads the breaker's evidence from the verdicts; true while the sink may be used. */
@@ -119,10 +144,14 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 			 struct pr_err *err)
 {
 	const struct pr_relay_config *config = &worker->relay->config;
+	int64_t after_begin_ms = flight_ms(config) - slice_ms(config);
+	int64_t slice_end_us = pr_mono_us() + slice_ms(config) * 1000;
+	/* The process may have slept since it looked at the lease. */
+	int64_t lease_end_us = worker->lease.until_us - after_begin_ms * 1000;
 	struct pr_flight flight = {
-		.arena = &worker->batch.arena,
+		.arena = &worker->batch->arena,
 		.policy = &config->policy,
-		.begin_until_us = pr_mono_us() + slice_ms(config) * 1000,
+		.begin_until_us = slice_end_us < lease_end_us ? slice_end_us : lease_end_us,
 		.timeout_ms = config->publish_timeout_ms,
 		.stop = &worker->relay->stop,
 		.log = &worker->log,
@@ -131,31 +160,37 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 	return worker->sink->ops->publish(worker->sink, items, count, &flight, err);
 }
 
-/* Publishes from *from on until all is decided or something says stop; *from moves along. */
+/* Publishes from *from on until all is over or something says stop; *from moves along. */
 static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err *err)
 {
-	struct postroom_batch *batch = &worker->batch;
+	struct postroom_batch *batch = worker->batch;
 
 	while (*from < batch->count && !pr_stop_requested(&worker->relay->stop)) {
+		struct pr_err unheard;
+		postroom_delivery *items;
+		size_t left, done;
 		bool usable;
-		size_t done;
 		int broken;
 		int status = keep_lease(worker, from, err);
 
-		if (status < 0 || *from == batch->count)
+		items = batch->items + *from;
+		left = batch->count - *from;
+		if (status < 0 || left == 0)
 			return status;
-		broken = publish_slice(worker, batch->items + *from, batch->count - *from, err);
-		done = bring_forward(worker, batch->items + *from, batch->count - *from, decided);
-		usable = heed(worker, batch->items + *from, done);
+		broken = publish_slice(worker, items, left, err);
+		keep_back(worker, items, left);
+		status = bring_forward(worker, items, left, &done, broken < 0 ? &unheard : err);
+		if (status < 0)
+			return broken < 0 ? broken : status;
+		usable = heed(worker, items, done);
+		*from += done;
 		if (broken < 0) {
-			struct pr_err unheard;
-
-			pr_settle_items(worker, batch->items + *from, done, &unheard);
-			*from += done;
+			pr_settle_items(worker, items, done, &unheard);
 			return broken;
 		}
-		status = pr_settle_items(worker, batch->items + *from, done, err);
-		*from += done;
+		if (done == left && usable)
+			return pr_settle_last(worker, items, done, err);
+		status = pr_settle_items(worker, items, done, err);
 		if (status < 0 || !usable || done == 0)
 			return status;
 	}
@@ -164,7 +199,7 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 
 int pr_publish_batch(struct pr_worker *worker, struct pr_err *err)
 {
-	struct postroom_batch *batch = &worker->batch;
+	struct postroom_batch *batch = worker->batch;
 	struct pr_err later;
 	size_t from = 0;
 	int status = publish_slices(worker, &from, err);

@@ -90,6 +90,7 @@ static int prepare_database(struct pr_relay *relay, struct pr_err *err)
 static void prepare_worker(struct pr_relay *relay, struct pr_worker *worker)
 {
 	worker->relay = relay;
+	worker->batch = &worker->batches[0];
 	pr_log_init(&worker->log, STDERR_FILENO, relay->config.log_level,
 		    relay->config.log_format);
 }
@@ -179,7 +180,8 @@ static void release_worker(struct pr_worker *worker)
 {
 	pr_store_close(worker->store);
 	pr_sink_close(worker->sink);
-	pr_batch_release(&worker->batch);
+	for (size_t i = 0; i < 2; i++)
+		pr_batch_release(&worker->batches[i]);
 	pr_log_release(&worker->log);
 }
 

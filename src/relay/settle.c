@@ -7,6 +7,8 @@
  * 2. A lost lease is logged and otherwise left alone.
  * 3. While the database is away settling is tried again until the lease ends:
  *    what was published and can not be written down will be delivered again.
+ * 4. Claiming the next batch on the way never stands in the way of settling: if
+ *    both together fail, settling alone is tried as ever.
  */
 #include "relay/worker.h"
 
@@ -80,5 +82,25 @@ int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t c
 			return status;
 	}
 	tell(worker, items, count);
+	return POSTROOM_OK;
+}
+
+int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t count,
+		   struct pr_err *err)
+{
+	const struct pr_relay_config *config = &worker->relay->config;
+	struct postroom_store *store = worker->store;
+	struct pr_next next;
+	int status;
+
+	if (!store || !store->ops->turn || pr_stop_requested(&worker->relay->stop))
+		return pr_settle_items(worker, items, count, err);
+	next = pr_claim_prepare(worker, (int32_t)config->batch_size);
+	status = store->ops->turn(store, &pr_table_outbox, items, count, &config->policy,
+				  &next.claim, next.batch, err);
+	if (status < 0 && status != POSTROOM_LEASE_LOST)
+		return pr_settle_items(worker, items, count, err);
+	tell(worker, items, count);
+	pr_claim_receive(worker, &next);
 	return POSTROOM_OK;
 }

@@ -63,22 +63,38 @@ int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-/* One pass: the whole product in a few lines. *ret_fetched is what it claimed. */
-static int pass(struct pr_worker *worker, int32_t limit, size_t *ret_fetched, struct pr_err *err)
+static void follow_reopen(struct pr_worker *worker)
 {
+	unsigned requests = atomic_load(&worker->relay->reopen_requests);
+
+	if (requests == worker->reopened)
+		return;
+	worker->reopened = requests;
+	if (worker->sink->ops->reopen)
+		worker->sink->ops->reopen(worker->sink);
+}
+
+/*
+ * The whole product in a few lines: claim, publish, settle, and on with the next
+ * batch as long as settling brings one along. *ret_dry: the last claim found
+ * nothing.
+ */
+static int pass(struct pr_worker *worker, int32_t limit, bool *ret_dry, struct pr_err *err)
+{
+	const struct postroom_batch *batch;
 	int status = pr_worker_connect(worker, false, err);
 
-	*ret_fetched = 0;
 	if (status >= 0)
 		status = pr_claim_batch(worker, limit, err);
 	if (status < 0)
 		return status;
-	worker->trouble_since_us = 0;
-	*ret_fetched = worker->batch.count;
-	if (worker->batch.count > 0)
-		worker->rest_ms = 0;
-	status = pr_publish_batch(worker, err);
-	pr_log_flush(&worker->log);
+	do {
+		batch = worker->batch;
+		*ret_dry = batch->count == 0;
+		follow_reopen(worker);
+		status = pr_publish_batch(worker, err);
+		pr_log_flush(&worker->log);
+	} while (status >= 0 && worker->batch != batch);
 	return status;
 }
 
@@ -130,17 +146,6 @@ static bool wait_for_sink(struct pr_worker *worker, int64_t wait_ms, struct pr_e
 	return false;
 }
 
-static void follow_reopen(struct pr_worker *worker)
-{
-	unsigned requests = atomic_load(&worker->relay->reopen_requests);
-
-	if (requests == worker->reopened)
-		return;
-	worker->reopened = requests;
-	if (worker->sink->ops->reopen)
-		worker->sink->ops->reopen(worker->sink);
-}
-
 static int work(struct pr_worker *worker)
 {
 	struct pr_relay *relay = worker->relay;
@@ -150,10 +155,9 @@ static int work(struct pr_worker *worker)
 	while (!done && !pr_stop_requested(&relay->stop)) {
 		int32_t limit = (int32_t)relay->config.batch_size;
 		int64_t wait_ms;
-		size_t fetched;
+		bool dry = false;
 		int status;
 
-		follow_reopen(worker);
 		switch (pr_breaker_ask(&relay->breaker, &wait_ms)) {
 		case PR_BREAKER_OPEN:
 			if (wait_for_sink(worker, wait_ms, err))
@@ -165,8 +169,8 @@ static int work(struct pr_worker *worker)
 		case PR_BREAKER_CLOSED:
 			break;
 		}
-		status = pass(worker, limit, &fetched, err);
-		if (status >= 0 && fetched == 0)
+		status = pass(worker, limit, &dry, err);
+		if (status >= 0 && dry)
 			status = rest(worker, &done, err);
 		if (status == POSTROOM_SINK || status == POSTROOM_NOMEM)
 			return status;

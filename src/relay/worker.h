@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* A batch's payloads and bodies in memory, per worker. */
+/* A batch's payloads and bodies in memory; a worker has two batches at most. */
 #define PR_BATCH_BYTES ((size_t)8 * 1024 * 1024)
 
 /* With --drain: how long a sink or a database may stay away before we give up. */
@@ -26,8 +26,9 @@ struct pr_worker {
 	struct postroom_store *store; /* NULL while the database is away */
 	char id[PR_UUID_SIZE];	      /* locked_by, the same through all reconnects */
 	struct pr_sink *sink;
-	struct postroom_batch batch;
-	struct pr_lease lease;
+	struct postroom_batch batches[2]; /* they take turns: each is told after the next was claimed */
+	struct postroom_batch *batch;	  /* the one at hand */
+	struct pr_lease lease;		  /* the batch's */
 	struct pr_log log;
 	struct pr_random random;
 	int64_t rest_ms;	 /* how long it rested the last time; 0: it had work since */
@@ -62,11 +63,26 @@ int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *e
 /* The database failed: says so, closes it, pauses. Gives up only when draining. */
 int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err);
 
+/* A claim on its way. */
+struct pr_next {
+	struct pr_claim claim;
+	struct postroom_batch *batch;
+	struct pr_lease lease;
+};
+/* To be sent at once: the lease runs from here. */
+struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit);
+/* It was committed: the worker has its batch from now on. */
+void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next);
+
 /* The steps of a pass. limit is 1 for a probe. */
 int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err);
+/* Settles too; worker->batch is another one after it if the next has been claimed on the way. */
 int pr_publish_batch(struct pr_worker *worker, struct pr_err *err);
 int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t count,
 		    struct pr_err *err);
+/* The last of their batch: claims the next one in the same transaction, if there is to be one. */
+int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t count,
+		   struct pr_err *err);
 
 /* `key=` of a log line: the dedupe key, or the id. */
 static inline const char *pr_log_key(const postroom_delivery *item)

@@ -127,6 +127,7 @@ static struct pr_policy policy_of(const postroom_claim_options *options)
 		.max_delay_ms = options->max_delay_ms ? options->max_delay_ms : 300000,
 		.backoff = options->backoff,
 		.max_error_length = options->max_error_length ? options->max_error_length : 2000,
+		.block = options->on_dead == POSTROOM_ON_DEAD_BLOCK,
 	};
 }
 
@@ -170,6 +171,7 @@ int postroom_claim(postroom_store *store, const postroom_claim_options *options,
 		.lease_ms = batch->lease_ms,
 		.max_attempts = batch->policy.max_attempts,
 		.suspects = true,
+		.block = batch->policy.block,
 	};
 	status = store->ops->claim(store, &pr_table_outbox, &claim, batch, &store->err);
 	if (status < 0) {

@@ -6,8 +6,8 @@ import sqlite3
 
 import pytest
 
-COMMANDS = ['enqueue', 'relay', 'list', 'show', 'retry', 'purge', 'stats', 'migrate', 'key',
-            'sinks', 'bench']
+COMMANDS = ['enqueue', 'relay', 'list', 'show', 'retry', 'purge', 'stats', 'lease', 'migrate',
+            'key', 'sinks', 'bench']
 
 
 def test_help_teaches_in_one_screen(postroom):
@@ -118,6 +118,10 @@ def test_a_flag_takes_no_value(postroom):
     (['relay', '--to', 'null:', '--lease', '5'], 'lease'),
     (['relay', '--to', 'null:', '--workers', '0'], 'workers'),
     (['relay', '--to', 'null:', '--backoff', 'linear'], 'exponential'),
+    (['relay', '--to', 'null:', '--on-dead', 'stop'], 'continue'),
+    (['relay', '--to', 'null:', '--retention', '-1s'], 'never'),
+    (['relay', '--to', 'null:', '--dedupe-retention', 'long'], 'never'),
+    (['relay', '--to', 'null:', '--dedupe-retention', '101000d'], 'never'), (['lease', 'table'], 'lane'),
     (['list', '--status', 'deed'], 'dead'), (['list', '--log-level', 'loud'], 'info'),
     (['list', '--log-format', 'xml'], 'json'), (['list', '--tenant', 'acme'], 'UUID'),
     (['enqueue', 't', '{}', '--priority', '3601'], '3600'),
@@ -135,7 +139,7 @@ def test_a_missing_argument_shows_the_synopsis(postroom, args):
 
 
 @pytest.mark.parametrize('args', [['list', 'x'], ['show', 'a', 'b'], ['enqueue', 't', '{}', 'x'],
-                                  ['stats', 'now'], ['key', 'a', 'b', 'c', 'd', 'e', 'f']])
+                                  ['stats', 'now'], ['lease', 'row', 'lane'], ['key', 'a', 'b', 'c', 'd', 'e', 'f']])
 def test_an_argument_too_many_is_named(postroom, args):
     assert 'too many: ' + args[-1] in postroom.fails(2, *args)
 
@@ -161,8 +165,8 @@ def test_a_database_url_without_a_path_is_a_wrong_command_line(postroom):
 
 
 @pytest.mark.parametrize('args', [['list'], ['show', 'x'], ['retry', 'x'], ['retry', '--dead'],
-                                  ['purge', '--status', 'dead'], ['stats'],
-                                  ['migrate', '--status']])
+                                  ['purge', '--status', 'dead'], ['stats'], ['lease'],
+                                  ['lease', 'row'], ['migrate', '--status']])
 def test_commands_that_look_create_nothing(postroom, tmp_path, args):
     line = postroom.fails(1, *args)
     assert 'no database' in line and 'postroom migrate' in line
