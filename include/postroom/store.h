@@ -58,6 +58,7 @@ typedef struct postroom_delivery {
 	/* The store's own. */
 	int64_t seq;
 	int64_t fence;
+	int64_t due_us;
 	int lane; /* 1 and up: whose lease covers it; 0: it has one of its own */
 } postroom_delivery;
 

@@ -76,8 +76,7 @@ static void follow_reopen(struct pr_worker *worker)
 
 /*
  * The whole product in a few lines: claim, publish, settle, and on with the next
- * batch as long as settling brings one along. *ret_dry: the last claim found
- * nothing.
+ * batch as long as settling brings one along. *ret_dry: there was nothing to claim.
  */
 static int pass(struct pr_worker *worker, int32_t limit, bool *ret_dry, struct pr_err *err)
 {
@@ -88,9 +87,10 @@ static int pass(struct pr_worker *worker, int32_t limit, bool *ret_dry, struct p
 		status = pr_claim_batch(worker, limit, err);
 	if (status < 0)
 		return status;
+	/* Settling may look only where it expects something: that it found nothing means little. */
+	*ret_dry = worker->batch->count == 0;
 	do {
 		batch = worker->batch;
-		*ret_dry = batch->count == 0;
 		follow_reopen(worker);
 		status = pr_publish_batch(worker, err);
 		pr_log_flush(&worker->log);

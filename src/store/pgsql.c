@@ -263,8 +263,8 @@ static PGresult *await(struct pgsql_store *store, const char *doing, struct pr_e
 		}
 		while (!PQisBusy(store->conn)) {
 			next = PQgetResult(store->conn);
-			if (!next)
-				return result;
+			if (!next || PQresultStatus(next) == PGRES_PIPELINE_SYNC)
+				return next ? next : result;
 			/* The last one counts; an error is never followed by a success. */
 			if (result && PQresultStatus(result) == PGRES_FATAL_ERROR) {
 				PQclear(next);
@@ -426,6 +426,65 @@ PGresult *pr_pgsql_run(struct pgsql_store *store, enum pgsql_slot slot,
 	return checked(store, await(store, doing, err), doing, err);
 }
 
+static bool send_step(struct pgsql_store *store, struct pgsql_step *step)
+{
+	const struct pgsql_params *params = step->params;
+	char name[NAME_SIZE];
+
+	if (store->pooled)
+		return PQsendQueryParams(store->conn, store->slots[step->slot].sql, params->count,
+					 NULL, params->values, params->lengths, params->formats,
+					 step->binary);
+	name_of(store, step->slot, name);
+	return PQsendQueryPrepared(store->conn, name, params->count, params->values,
+				   params->lengths, params->formats, step->binary);
+}
+
+/* The results of a pipeline, and what marks its end. */
+static bool collect(struct pgsql_store *store, struct pgsql_step *steps, size_t count,
+		    const char *doing, struct pr_err *err)
+{
+	bool fine = true;
+
+	for (size_t i = 0; i <= count; i++) {
+		PGresult *result = await(store, doing, err);
+
+		if (!result) {
+			abandon(store, POSTROOM_UNAVAILABLE);
+			return false;
+		}
+		if (i == count || PQresultStatus(result) == PGRES_PIPELINE_ABORTED)
+			PQclear(result);
+		else if (!(steps[i].result = checked(store, result, doing, err)))
+			fine = false;
+	}
+	PQexitPipelineMode(store->conn);
+	return fine;
+}
+
+int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
+		     struct pgsql_step *steps, size_t count, const char *doing, struct pr_err *err)
+{
+	bool fine = connected(store, doing, err);
+
+	for (size_t i = 0; fine && i < count; i++)
+		fine = prepare(store, steps[i].slot, table, steps[i].sql, doing, err);
+	if (!fine)
+		return err->status;
+	PQenterPipelineMode(store->conn);
+	for (size_t i = 0; fine && i < count; i++)
+		fine = send_step(store, &steps[i]);
+	if (!fine || !PQpipelineSync(store->conn))
+		return abandon(store, fail(store, NULL, doing, err));
+	if (collect(store, steps, count, doing, err))
+		return POSTROOM_OK;
+	for (size_t i = 0; i < count; i++) {
+		PQclear(steps[i].result);
+		steps[i].result = NULL;
+	}
+	return err->status;
+}
+
 static void close_store(struct postroom_store *base)
 {
 	struct pgsql_store *store = pgsql_store(base);
@@ -508,6 +567,7 @@ const struct pr_store_ops pr_store_pgsql = {
 	.claim = pr_pgsql_claim,
 	.renew = pr_pgsql_renew,
 	.settle = pr_pgsql_settle,
+	.turn = pr_pgsql_turn,
 	.sweep = pr_pgsql_sweep,
 	.wait = pr_pgsql_wait,
 	.unfinished = pr_pgsql_unfinished,
@@ -516,4 +576,6 @@ const struct pr_store_ops pr_store_pgsql = {
 	.retry = pr_pgsql_retry,
 	.purge = pr_pgsql_purge,
 	.stats = pr_pgsql_stats,
+	.lease = pr_pgsql_lease,
+	.forget = pr_pgsql_forget,
 };

@@ -9,15 +9,51 @@
 
 /* Statements that are kept, one of each. */
 enum pgsql_slot {
-	PG_CLAIM_DUE,
 	PG_CLAIM_EXPIRED,
+	PG_CLAIM_ITSELF,
+	PG_CLAIM_TURN,
+	PG_CLAIM_LANES_ROW,
+	PG_CLAIM_LANES,
+	PG_TAKE_OVER,
 	PG_SETTLE,
+	PG_MOVE,
+	PG_FREE,
+	PG_FREE_STRANDED,
 	PG_RENEW,
+	PG_SETTLE_LANES,
+	PG_SETTLE_LANES_KEEP,
+	PG_RENEW_LANES,
+	PG_KIND,
+	PG_LEASED_LANES,
 	PG_NEXT_DUE,
 	PG_ANNOUNCE,
 	PG_HUSH,
 	PG_UNFINISHED,
 	PG_SLOTS
+};
+
+/* See pgsql_settle.c. */
+#define PG_SETTLE_ARRAYS 15
+
+/* As many as the schema has. */
+#define PG_LANES 64
+
+/* Where a claim finds what is due: see pgsql_claim.c. */
+enum pgsql_arm {
+	PG_ARM_ITSELF,
+	PG_ARM_TURN,
+	PG_ARM_LANES,
+	PG_ARMS_IN_TURN,
+	PG_ARM_EXPIRED = PG_ARMS_IN_TURN,
+	PG_ARMS
+};
+
+struct pgsql_reading {
+	int64_t head_due_us; /* when the index is to be read from its head again */
+	int64_t look_at_us;  /* it was empty: when to look again while others are not, */
+	int skip;	     /* and after how many claims */
+	bool busy;	     /* the last batch was full */
+	bool from_mark;	     /* and was read from the mark on */
 };
 
 struct pgsql_store {
@@ -34,14 +70,17 @@ struct pgsql_store {
 	const struct pr_stop *stop;
 	postroom_box *box;
 	/* See pgsql_claim.c. */
-	int64_t mark_us;      /* the last row of the last claim: when it was due, */
-	int64_t mark_seq;     /* and its number */
-	int64_t head_due_us;  /* when the index is to be read from its head again */
-	bool from_mark;	      /* the last claim started at the mark */
-	bool busy;	      /* and its batch was full */
-	size_t message_bytes; /* what messages are like; 0: not known yet */
+	struct pgsql_reading reading[PG_ARMS_IN_TURN];
+	enum pgsql_arm first_arm;     /* whose turn it is to be read first */
+	int64_t mark_us, marks[PG_LANES + 1]; /* behind the last row claimed: in its turn, of each lane */
+	size_t message_bytes;	      /* what messages are like; 0: not known yet */
+	/* See pgsql_lane.c. */
+	bool kind_known;
+	enum pr_lease_kind kind; /* as it was when last looked at */
+	int64_t lanes_wanted;	 /* how many it takes to fill a batch */
+	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
 	/* See pgsql_settle.c. */
-	struct pr_buf arrays[5];
+	struct pr_buf arrays[PG_SETTLE_ARRAYS];
 	unsigned prepared; /* names given so far */
 	struct {
 		char *sql;
@@ -82,6 +121,19 @@ PGresult *pr_pgsql_run(struct pgsql_store *store, enum pgsql_slot slot,
 		       bool binary, const char *doing, struct pr_err *err);
 PGresult *pr_pgsql_query(struct pgsql_store *store, const char *sql, struct pgsql_params *params,
 			 const char *doing, struct pr_err *err);
+
+/* One of several statements that share a round trip, a transaction and a commit. */
+struct pgsql_step {
+	enum pgsql_slot slot;
+	const char *sql;
+	struct pgsql_params *params;
+	bool binary; /* the result */
+	PGresult *result; /* the caller's to clear */
+};
+
+/* All or nothing; on failure there are no results. */
+int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
+		     struct pgsql_step *steps, size_t count, const char *doing, struct pr_err *err);
 
 /*
  * From now on this session reads tables by their indexes and in their order, as
@@ -126,14 +178,119 @@ postroom_box *pr_pgsql_box(struct postroom_store *store);
 /* The connection goes away before the box does. */
 void pr_pgsql_box_disconnect(postroom_box *box);
 
+/* pgsql_batch.c: behind {columns} every claim answers with these. */
+enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE, PG_COL_MET };
+
+/* The batch keeps the result; reason is that of those which were buried. */
+int pr_pgsql_take(PGresult *result, const char *reason, struct postroom_batch *batch,
+		  struct pr_err *err);
+
 /* pgsql_claim.c */
 int pr_pgsql_claim(struct postroom_store *store, const struct pr_table *table,
 		   const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
+int pr_pgsql_turn(struct postroom_store *store, const struct pr_table *table,
+		  postroom_delivery *items, size_t count, const struct pr_policy *policy,
+		  const struct pr_claim *claim, struct postroom_batch *next, struct pr_err *err);
 int pr_pgsql_sweep(struct postroom_store *store, const struct pr_table *table,
 		   const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
 		   struct postroom_batch *batch, struct pr_err *err);
 int pr_pgsql_unfinished(struct postroom_store *store, const struct pr_table *table,
 			const struct pr_scope *scope, bool *ret, struct pr_err *err);
+
+/* What one arm is asked. */
+struct pgsql_asking {
+	enum pgsql_arm arm;
+	int32_t limit;
+	const char *reason;
+	int64_t begun_us;
+	struct pr_buf pattern;
+	struct pr_buf starts;
+	struct pgsql_params params;
+	struct pgsql_step step;
+};
+
+/* pgsql_lane.c */
+const char *pr_pgsql_lanes_sql(enum pr_lease_kind kind);
+/* From what a claim of lanes has brought: where and how many to ask for next time. */
+void pr_pgsql_learn_lanes(struct pgsql_store *store, const PGresult *result, size_t count,
+			  size_t limit);
+int pr_pgsql_know_kind(struct pgsql_store *store, struct pr_err *err);
+int pr_pgsql_lease(struct postroom_store *store, const enum pr_lease_kind *want,
+		   enum pr_lease_kind *ret, struct pr_err *err);
+/* What a dead owner had in flight becomes messages with expired leases of their own. */
+int pr_pgsql_take_over(struct pgsql_store *store, const struct pr_table *table,
+		       struct pr_err *err);
+struct pgsql_step pr_pgsql_taking_over(struct pgsql_params *no_params);
+extern const char pr_pgsql_settle_lanes_keep[], pr_pgsql_settle_lanes_forget[],
+	pr_pgsql_renew_lanes[];
+
+#define PG_HISTORY_COLUMNS                                                                  \
+	"id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "   \
+	"body, content_type, headers, attempts, claims, next_attempt_at, last_attempt_at, "  \
+	"created_at, delivered_at"
+
+/*
+ * Pieces of claims. $4 is the limit, $5 max_attempts, $6 the worker, $7 the
+ * lease, $8 why they are buried, $9 where to start, $10 how many bytes, $11 whether
+ * the dead block.
+ */
+#define PG_WITH_NOW "WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at)"
+#define PG_AT "(SELECT at FROM now)"
+
+/* As they are stored, which is uncompressed. */
+#define PG_BYTES "pg_column_size(payload) + coalesce(pg_column_size(body), 0)"
+
+#define PG_CLAIM_SET                                                                        \
+	"status = CASE WHEN attempts < $5::int THEN '{active}' ELSE 'dead' END, "            \
+	"locked_by = CASE WHEN attempts < $5::int THEN $6::uuid END, "                       \
+	"locked_until = CASE WHEN attempts < $5::int "                                       \
+	"THEN " PG_AT " + $7::bigint * interval '1 millisecond' END, "                       \
+	"last_attempt_at = CASE WHEN attempts < $5::int THEN " PG_AT                         \
+	" ELSE last_attempt_at END, "                                                        \
+	"last_error = CASE WHEN attempts < $5::int THEN last_error "                         \
+	"ELSE coalesce($8::text, last_error) END, "                                          \
+	"attempts = attempts + (attempts < $5::int)::int, claims = claims + 1, "             \
+	"apart = 1, updated_at = " PG_AT
+
+/* Of those from somewhere, as many as the bytes allow, but always one. */
+#define PG_FITTING(from, order)                                                             \
+	"fitting AS MATERIALIZED (SELECT * FROM (SELECT *, sum(bytes) OVER (ORDER BY " order \
+	" ROWS UNBOUNDED PRECEDING) AS total FROM (SELECT * FROM " from ") AS free) AS summed " \
+	"WHERE total <= $10::bigint OR total = bytes)"
+
+/*
+ * keys(key, topic, namespace, mine) become behind(…, seq, place, brief): the first
+ * message of the key that is unfinished and not mine, and where it is. One that
+ * is being published and will be done in a moment is brief.
+ */
+#define PG_OF_KEY "key = k.key AND topic = k.topic AND namespace = k.namespace "
+#define PG_BEHIND                                                                           \
+	"behind AS MATERIALIZED (SELECT k.key, k.topic, k.namespace, b.seq, b.place, "       \
+	"b.status = '{active}' AND b.last_attempt_at > " PG_AT                               \
+	" - interval '100 milliseconds' AS brief FROM keys AS k CROSS JOIN LATERAL "         \
+	"(SELECT * FROM ((SELECT ctid AS place, seq, status, last_attempt_at "               \
+	"FROM {schema}{table} WHERE " PG_OF_KEY "AND apart = 1 "                             \
+	"AND status IN ('pending', '{active}') ORDER BY seq "                                \
+	"LIMIT coalesce(cardinality(k.mine), 0) + 1) UNION ALL "                             \
+	"(SELECT ctid, seq, status, last_attempt_at FROM {schema}{table} WHERE " PG_OF_KEY   \
+	"AND apart = 2 AND status = 'pending' ORDER BY seq LIMIT 1) UNION ALL "              \
+	"(SELECT ctid, seq, status, last_attempt_at FROM {schema}{table} "                   \
+	"WHERE $11::boolean AND " PG_OF_KEY "AND status = 'dead' ORDER BY seq LIMIT 1)) AS a " \
+	"WHERE k.mine IS NULL OR seq <> ALL (k.mine) ORDER BY seq LIMIT 1) AS b)"
+
+#define PG_BEHIND_NOTHING                                                                   \
+	"LEFT JOIN (SELECT key, topic, namespace, seq AS wall FROM behind) AS b "            \
+	"USING (key, topic, namespace) WHERE (wall IS NULL OR seq < wall)"
+
+/* met(place, seq, key, …) that are behind something are set aside, unless that is being settled. */
+#define PG_PARK                                                                             \
+	"parked AS (UPDATE {schema}{table} SET apart = 2 WHERE ctid = ANY (ARRAY("           \
+	"SELECT ctid FROM {schema}{table} WHERE ctid = ANY (ARRAY("                          \
+	"SELECT met.place FROM met JOIN behind AS b USING (key, topic, namespace) "          \
+	"WHERE met.seq > b.seq AND NOT b.brief AND b.place = ANY (ARRAY("                    \
+	"SELECT ctid FROM {schema}{table} "                                                  \
+	"WHERE ctid = ANY (ARRAY(SELECT place FROM behind WHERE NOT brief)) "                \
+	"FOR SHARE SKIP LOCKED)))) FOR UPDATE SKIP LOCKED)))"
 
 /* {scope_ns}, … compared with $1 to $3: namespace, pattern, tenant; NULL is any. */
 #define PG_SCOPE                                                                            \
@@ -147,6 +304,8 @@ int pr_pgsql_unfinished(struct postroom_store *store, const struct pr_table *tab
 bool pr_pgsql_add_scope(struct pgsql_params *params, const struct pr_scope *scope,
 			struct pr_buf *pattern);
 
+int32_t pr_pgsql_read_int4(const PGresult *result, int row, int column);
+int64_t pr_pgsql_read_time(const PGresult *result, int row, int column); /* microseconds */
 int64_t pr_pgsql_read_int8(const PGresult *result, int row, int column);
 
 /* pgsql_wait.c */
@@ -160,6 +319,32 @@ int pr_pgsql_settle(struct postroom_store *store, const struct pr_table *table,
 		    postroom_delivery *items, size_t count, const struct pr_policy *policy,
 		    struct pr_err *err);
 
+/* The statements that settle a batch, and room for two that claim the next. */
+struct pgsql_settling {
+	postroom_delivery *items;
+	size_t item_count;
+	enum pr_fate *fates;
+	size_t *places; /* of those with leases of their own, and from the end, of those of lanes */
+	size_t flown;	/* how many the lanes have */
+	struct pgsql_params params, lane_params, key_params, move_params, no_params;
+	struct pgsql_step steps[6];
+	size_t count; /* of steps */
+};
+
+int pr_pgsql_begin_settling(struct pgsql_store *store, const struct pr_policy *policy,
+			    struct pgsql_settling *settling, struct pr_err *err);
+/* Reads the answers: each item learns what became of it. */
+int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *settling,
+			  struct pr_err *err);
+void pr_pgsql_release_settling(struct pgsql_settling *settling);
+
+/* What was held behind finished messages of these items' keys goes on. */
+int pr_pgsql_free_keys(struct pgsql_store *store, const struct pr_table *table,
+		       const postroom_delivery *items, size_t count, struct pr_err *err);
+/* The same for all keys: who finished a message may have died before. */
+int pr_pgsql_free_stranded(struct pgsql_store *store, const struct pr_table *table,
+			   struct pr_err *err);
+
 /* pgsql_admin.c */
 int pr_pgsql_list(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
 		  postroom_row_fn fn, void *context, struct pr_err *err);
@@ -169,6 +354,8 @@ int pr_pgsql_retry(struct postroom_store *store, const struct pr_table *table, c
 		   const postroom_filter *filter, int32_t limit, int64_t *ret, struct pr_err *err);
 int pr_pgsql_purge(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
 		   bool alone, int64_t *ret, struct pr_err *err);
+int pr_pgsql_forget(struct postroom_store *store, int64_t older_than_ms, int32_t limit, bool alone,
+		    int64_t *ret, struct pr_err *err);
 int pr_pgsql_stats(struct postroom_store *store, postroom_counts *ret, postroom_topic_fn fn,
 		   void *context, struct pr_err *err);
 

@@ -154,7 +154,7 @@ static int status_of(struct pgsql_store *store, const char *id, char out[20], st
 	if (!pr_uuid_normalize(id, uuid))
 		return refuse_id(id, err);
 	pr_pgsql_text(&params, uuid);
-	result = query(store, NULL, "SELECT status FROM {schema}postroom_outbox WHERE id = $1::uuid",
+	result = query(store, NULL, "SELECT status FROM {schema}postroom_messages WHERE id = $1::uuid",
 		       &params, "reading messages", err);
 	if (!result)
 		return err->status;
@@ -187,9 +187,12 @@ int pr_pgsql_list(struct postroom_store *base, const postroom_filter *filter, in
 		return status;
 	pr_pgsql_text(&params, filter->after);
 	pr_pgsql_number(&params, limit);
+	/* The dead are in the outbox as they are, and in an index of it. */
 	pr_buf_printf(&sql,
-		      "SELECT " ROW " FROM {schema}postroom_outbox WHERE %s" FILTER
+		      "SELECT " ROW " FROM {schema}%s WHERE %s" FILTER
 		      "AND ($5::uuid IS NULL OR id < $5) ORDER BY id DESC LIMIT $6::int",
+		      filter->status && strcmp(filter->status, "dead") == 0 ? "postroom_outbox" :
+									      "postroom_messages",
 		      condition_for(filter->status));
 	if (sql.failed)
 		return pr_err_nomem(err);
@@ -208,7 +211,7 @@ int pr_pgsql_show(struct postroom_store *base, const char *id, postroom_row_fn f
 		return refuse_id(id, err);
 	pr_pgsql_text(&params, uuid);
 	result = query(pgsql_store(base), NULL,
-		       "SELECT " ROW " FROM {schema}postroom_outbox WHERE id = $1::uuid", &params,
+		       "SELECT " ROW " FROM {schema}postroom_messages WHERE id = $1::uuid", &params,
 		       "reading messages", err);
 	if (!result)
 		return err->status;
@@ -219,7 +222,7 @@ int pr_pgsql_show(struct postroom_store *base, const char *id, postroom_row_fn f
 
 #define REVIVE                                                                              \
 	"UPDATE {schema}{table} SET seq = nextval('{schema}{table}_seq_seq'), "              \
-	"status = 'pending', attempts = 0, next_attempt_at = clock_timestamp(), "            \
+	"status = 'pending', attempts = 0, apart = 0, next_attempt_at = clock_timestamp(), " \
 	"updated_at = clock_timestamp() "
 
 static int revive_one(struct pgsql_store *store, const struct pr_table *table, const char *id,
@@ -238,7 +241,7 @@ static int revive_one(struct pgsql_store *store, const struct pr_table *table, c
 	if (!result)
 		return err->status;
 	if (strcmp(PQcmdTuples(result), "0") != 0)
-		return POSTROOM_OK;
+		return pr_pgsql_free_stranded(store, table, err);
 	status = status_of(store, id, state, err);
 	if (status < 0)
 		return status;
@@ -276,10 +279,51 @@ int pr_pgsql_retry(struct postroom_store *base, const struct pr_table *table, co
 		       "numbered AS MATERIALIZED (SELECT id, "
 		       "nextval('{schema}{table}_seq_seq') AS seq FROM dead) "
 		       "UPDATE {schema}{table} AS t SET seq = numbered.seq, status = 'pending', "
-		       "attempts = 0, next_attempt_at = clock_timestamp(), "
+		       "attempts = 0, apart = 0, next_attempt_at = clock_timestamp(), "
 		       "updated_at = clock_timestamp() FROM numbered "
 		       "WHERE t.id = ANY (ARRAY[numbered.id])",
 		       &params, "retrying messages", err);
+	if (!result)
+		return err->status;
+	*ret = atoll(PQcmdTuples(result));
+	return pr_pgsql_free_stranded(pgsql_store(base), table, err);
+}
+
+/* Of many relays one purges at a time: who can not have the lock leaves it to its holder. */
+#define ALONE(alone)                                                                        \
+	"WITH turn AS MATERIALIZED (SELECT CASE WHEN " alone "::boolean "                    \
+	"THEN pg_try_advisory_xact_lock(1886351221) ELSE true END AS mine), "
+#define REMOVE(table, condition, since, age, more, order, limit)                            \
+	"old AS MATERIALIZED (SELECT ctid FROM {schema}" table " AS t "                      \
+	"WHERE (SELECT mine FROM turn) AND " condition since                                 \
+	" <= (SELECT clock_timestamp() - " age "::bigint * interval '1 millisecond') AND " more \
+	"ORDER BY " order " LIMIT " limit "::int FOR UPDATE SKIP LOCKED) "                   \
+	"DELETE FROM {schema}" table " WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))"
+
+#define PURGE_DEAD                                                                          \
+	ALONE("$7") REMOVE("postroom_outbox", "status = 'dead' AND ", "updated_at", "$5", FILTER, \
+			   "id", "$6")
+#define PURGE_DELIVERED                                                                     \
+	ALONE("$7") REMOVE("postroom_outbox", "status = 'delivered' AND ", "delivered_at", "$5", \
+			   FILTER, "delivered_at", "$6")
+#define PURGE_HISTORY                                                                       \
+	ALONE("$7") REMOVE("postroom_history", "", "delivered_at", "$5", FILTER, "delivered_at", \
+			   "$6")
+#define PURGE_LIMIT 5 /* what stands before it */
+
+/* A key is known as long as its message is there, however old. */
+#define FORGET                                                                              \
+	ALONE("$3") REMOVE("postroom_dedupe", "", "created_at", "$1",                        \
+			   "(SELECT true FROM {schema}postroom_outbox AS o "                 \
+			   "WHERE o.namespace = t.namespace AND o.topic = t.topic "          \
+			   "AND o.dedupe_key = t.dedupe_key LIMIT 1) IS NULL ",              \
+			   "created_at", "$2")
+
+static int remove_old(struct pgsql_store *store, const char *sql, struct pgsql_params *params,
+		      int64_t *ret, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = query(store, NULL, sql, params, "purging messages", err);
+
 	if (!result)
 		return err->status;
 	*ret = atoll(PQcmdTuples(result));
@@ -289,10 +333,10 @@ int pr_pgsql_retry(struct postroom_store *base, const struct pr_table *table, co
 int pr_pgsql_purge(struct postroom_store *base, const postroom_filter *filter, int32_t limit,
 		   bool alone, int64_t *ret, struct pr_err *err)
 {
-	PR_CLEANUP_RESULT PGresult *result = NULL;
 	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
 	struct pgsql_params params = { 0 };
 	bool dead = strcmp(filter->status, "dead") == 0;
+	int64_t more = 0;
 	int status = pr_pgsql_go_by_index(pgsql_store(base), err);
 
 	if (status >= 0)
@@ -302,24 +346,34 @@ int pr_pgsql_purge(struct postroom_store *base, const postroom_filter *filter, i
 	pr_pgsql_number(&params, filter->older_than_ms);
 	pr_pgsql_number(&params, limit);
 	pr_pgsql_text(&params, alone ? "t" : "f");
-	/* Of many relays one purges at a time: who can not have the lock leaves it to its holder. */
-#define PURGE(condition, order)                                                             \
-	"WITH turn AS MATERIALIZED (SELECT CASE WHEN $7::boolean "                           \
-	"THEN pg_try_advisory_xact_lock(1886351221) ELSE true END AS mine), "                \
-	"old AS MATERIALIZED (SELECT ctid FROM {schema}postroom_outbox "                     \
-	"WHERE (SELECT mine FROM turn) AND " condition                                       \
-	" <= (SELECT clock_timestamp() - $5::bigint * interval '1 millisecond') AND " FILTER \
-	"ORDER BY " order " LIMIT $6::int FOR UPDATE SKIP LOCKED) "                          \
-	"DELETE FROM {schema}postroom_outbox WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))"
-	result = query(pgsql_store(base), NULL,
-		       dead ? PURGE("status = 'dead' AND updated_at", "id") :
-			      PURGE("status = 'delivered' AND delivered_at", "delivered_at"),
-		       &params, "purging messages", err);
-#undef PURGE
-	if (!result)
-		return err->status;
-	*ret = atoll(PQcmdTuples(result));
-	return POSTROOM_OK;
+	status = remove_old(pgsql_store(base), dead ? PURGE_DEAD : PURGE_DELIVERED, &params, ret, err);
+	if (status < 0)
+		return status;
+	if (dead)
+		return pr_pgsql_free_stranded(pgsql_store(base), &pr_table_outbox, err);
+	if (*ret == limit)
+		return POSTROOM_OK;
+	params.count = PURGE_LIMIT;
+	pr_pgsql_number(&params, limit - *ret);
+	pr_pgsql_text(&params, alone ? "t" : "f");
+	status = remove_old(pgsql_store(base), PURGE_HISTORY, &params, &more, err);
+	if (status >= 0)
+		*ret += more;
+	return status;
+}
+
+int pr_pgsql_forget(struct postroom_store *base, int64_t older_than_ms, int32_t limit, bool alone,
+		    int64_t *ret, struct pr_err *err)
+{
+	struct pgsql_params params = { 0 };
+	int status = pr_pgsql_go_by_index(pgsql_store(base), err);
+
+	if (status < 0)
+		return status;
+	pr_pgsql_number(&params, older_than_ms);
+	pr_pgsql_number(&params, limit);
+	pr_pgsql_text(&params, alone ? "t" : "f");
+	return remove_old(pgsql_store(base), FORGET, &params, ret, err);
 }
 
 /*
@@ -337,7 +391,7 @@ int pr_pgsql_purge(struct postroom_store *base, const postroom_filter *filter, i
 	     "WHEN status = 'processing' OR (status = 'pending' AND claims > 0) "            \
 	     "THEN created_at WHEN status = 'pending' AND next_attempt_at <= "               \
 	     "clock_timestamp() THEN greatest(created_at, next_attempt_at) END)") " "        \
-	"FROM {schema}postroom_outbox GROUP BY namespace, topic ORDER BY namespace, topic"
+	"FROM {schema}postroom_messages GROUP BY namespace, topic ORDER BY namespace, topic"
 
 int pr_pgsql_stats(struct postroom_store *base, postroom_counts *ret, postroom_topic_fn fn,
 		   void *context, struct pr_err *err)

@@ -22,12 +22,13 @@
 
 #define INSERT_ONE                                                                                 \
 	"INSERT INTO {schema}postroom_outbox (" PG_BOX_COLUMNS ") "                                \
-	"SELECT $1::uuid, $2, $3, $4, $5::uuid, $6, $7, $8, $9::jsonb, $10::jsonb, "               \
-	"$11::bytea, now.at + $12::bigint * interval '1 microsecond', now.at, now.at "             \
+	"SELECT $1::uuid, $2, $3, $4::text, $5::uuid, $6, $7, $8, $9::jsonb, $10::jsonb, "               \
+	"$11::bytea, now.at + $12::bigint * interval '1 microsecond', now.at, now.at, "            \
+	PG_BOX_APART("$12::bigint", "$4::text")                                                          \
 	"FROM (SELECT clock_timestamp()) AS now(at)" PG_BOX_ON_CONFLICT
 
 #define FIND                                                                                       \
-	"SELECT id, " PG_BOX_MAY_COMPARE " FROM {schema}postroom_outbox "                          \
+	"SELECT id, " PG_BOX_MAY_COMPARE " FROM {schema}postroom_dedupe "                          \
 	"WHERE namespace = $1 AND topic = $2 AND dedupe_key = $3"
 
 #define COMPARE                                                                                    \

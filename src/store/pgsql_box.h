@@ -8,7 +8,12 @@
 /* What is written of a message, in the order of the statements' parameters. */
 #define PG_BOX_COLUMNS                                                                             \
 	"id, namespace, topic, key, tenant_id, dedupe_key, correlation_id, content_type, "         \
-	"headers, payload, body, next_attempt_at, created_at, updated_at"
+	"headers, payload, body, next_attempt_at, created_at, updated_at, apart"
+
+/* Where a message stands at first: see the schema. */
+#define PG_BOX_APART(offset, key)                                                                  \
+	"CASE WHEN " offset " > 0 THEN CASE WHEN " key " IS NULL THEN 1 ELSE 3 END "               \
+	"WHEN " offset " < 0 AND " key " IS NULL THEN 1 ELSE 0 END "
 
 #define PG_BOX_ON_CONFLICT                                                                         \
 	" ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING "     \

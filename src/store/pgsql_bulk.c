@@ -27,7 +27,8 @@
 	"INSERT INTO {schema}postroom_outbox (seq, " PG_BOX_COLUMNS ") "                           \
 	"SELECT m.seq, m.id, m.namespace, m.topic, m.key, m.tenant_id, m.dedupe_key, "             \
 	"m.correlation_id, m.content_type, m.headers::jsonb, m.payload::jsonb, m.body, "           \
-	"now.at + m.due_offset * interval '1 microsecond', now.at, now.at "                        \
+	"now.at + m.due_offset * interval '1 microsecond', now.at, now.at, "                       \
+	PG_BOX_APART("m.due_offset", "m.key")                                                      \
 	"FROM (SELECT clock_timestamp()) AS now(at), "                                             \
 	"unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[], "          \
 	"$7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bigint[], "           \
@@ -39,7 +40,7 @@
 #define FIND_MANY                                                                                  \
 	"SELECT m.n, t.id, " PG_BOX_MAY_COMPARE " "                                                \
 	"FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY "                         \
-	"AS m(namespace, topic, dedupe_key, n) JOIN {schema}postroom_outbox AS t "                 \
+	"AS m(namespace, topic, dedupe_key, n) JOIN {schema}postroom_dedupe AS t "                 \
 	"ON t.namespace = ANY (ARRAY[m.namespace]) AND t.topic = ANY (ARRAY[m.topic]) "            \
 	"AND t.dedupe_key = ANY (ARRAY[m.dedupe_key]) ORDER BY m.n"
 

@@ -2,242 +2,138 @@
 /*
  * Claiming (C1–C6) and burying what has no attempts left (C5).
  *
- * 1. A claim is one statement and one commit. The rows are chosen in a
- *    MATERIALIZED part, once, with FOR UPDATE SKIP LOCKED.
- * 2. Due and expired are two statements on two partial indexes. Rows in
- *    backoff, delivered or dead are in neither, and cost nothing.
+ * 1. What is due is found in one of three arms, each on a partial index of its
+ *    own: what was set apart and is due by itself, what waits for its turn
+ *    without a key, what waits in the lanes (pgsql_lane.c). Rows in backoff, held
+ *    behind their key, delivered or dead are in none of them, and cost nothing.
+ * 2. An arm is one statement; it chooses rows once, in a MATERIALIZED part.
  * 3. The database's clock alone decides, and it is clock_timestamp(): now()
  *    stands still inside a transaction.
  * 4. What is found with an expired lease is claimed alone: it may have killed
  *    its worker, and must not take its neighbours along.
  * 5. Whatever is met without attempts left is buried there and then.
- * 6. The scan starts behind the last row of the claim before, because the dead
+ * 6. A message with a key is claimed only if all earlier ones of its key that are
+ *    unfinished are claimed with it. Who meets another one parks it (apart = 2),
+ *    holding a share lock on what it waits behind: so that whoever finishes
+ *    that one sees it, and frees it (pgsql_settle.c).
+ * 7. The scan starts behind the last row of the claim before, because the dead
  *    entries of settled rows pile up at the head of the index while some old
- *    transaction holds vacuum back. A row may commit late, have a head start, or
- *    be brought back by an operator: so this is done only while batches are
- *    full, the head is read again as soon as that costs no more than one part in
- *    HEAD_SHARE of the time, every REREAD_US at the latest, and at once when
- *    nothing is found behind the mark.
+ *    transaction holds vacuum back. A row may commit late: so this is done only
+ *    while batches are full, the head is read again as soon as that costs no more
+ *    than one part in HEAD_SHARE of the time, every REREAD_US at the latest, and
+ *    at once when nothing is found behind the mark.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
+#include "store/pgsql_array.h"
 
-#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define HEAD_SHARE 10
 #define REREAD_US 1000000
 
-/* One moment for the whole claim; a sub-select of it may bound an index scan. */
-#define NOW "(SELECT at FROM now)"
-
-/*
- * By ctid rather than by a join: a list of places leaves the planner nothing to
- * get wrong when the statistics are of an empty table. What was chosen beyond
- * the bytes asked for is let go with the commit; they are counted as they are
- * stored, which is uncompressed.
- */
-#define CLAIM(condition, order)                                                             \
-	"WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at), "                        \
-	"chosen AS MATERIALIZED (SELECT ctid, "                                              \
-	"pg_column_size(payload) + coalesce(pg_column_size(body), 0) AS bytes "              \
-	"FROM {schema}{table} WHERE " condition " AND " PG_SCOPE                             \
-	"ORDER BY " order " LIMIT $4::int FOR UPDATE SKIP LOCKED), "                         \
-	"fitting AS (SELECT ctid FROM (SELECT ctid, bytes, "                                 \
-	"sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) AS total FROM chosen) AS summed "        \
-	"WHERE total <= $10::bigint OR total = bytes) "                                      \
-	"UPDATE {schema}{table} SET "                                                        \
-	"status = CASE WHEN attempts < $5::int THEN '{active}' ELSE 'dead' END, "            \
-	"locked_by = CASE WHEN attempts < $5::int THEN $6::uuid END, "                       \
-	"locked_until = CASE WHEN attempts < $5::int "                                       \
-	"THEN " NOW " + $7::bigint * interval '1 millisecond' END, "                         \
-	"last_attempt_at = CASE WHEN attempts < $5::int THEN " NOW                           \
-	" ELSE last_attempt_at END, "                                                        \
-	"last_error = CASE WHEN attempts < $5::int THEN last_error "                         \
-	"ELSE coalesce($8::text, last_error) END, "                                          \
-	"attempts = attempts + (attempts < $5::int)::int, claims = claims + 1, "             \
-	"updated_at = " NOW " WHERE ctid = ANY (ARRAY(SELECT ctid FROM fitting)) "           \
-	"RETURNING {columns}, status = 'dead', next_attempt_at"
-
-#define CLAIM_DUE                                                                           \
-	CLAIM("status = 'pending' AND next_attempt_at <= " NOW                               \
-	      " AND (next_attempt_at, seq) >= "                                              \
-	      "(timestamptz 'epoch' + $9::bigint * interval '1 microsecond', $11::bigint)",  \
-	      "next_attempt_at, seq")
-
-#define CLAIM_EXPIRED                                                                       \
-	CLAIM("status = '{active}' AND locked_until < " NOW " AND attempts >= $9::bigint",   \
-	      "locked_until, seq")
+/* An arm that was empty is left alone for so many claims, as long as another has something. */
+#define QUIET_CLAIMS 4
 
 #define EXPIRED_REASON "the lease ran out during the last attempt: its worker died or hung"
 
-/* Behind {columns}. */
-enum { COL_DEAD = PR_COL_COUNT, COL_DUE };
+/* By ctid: a list of places leaves the planner nothing to get wrong. */
+#define CLAIM_THEM                                                                          \
+	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET                               \
+	" WHERE ctid = ANY (ARRAY(SELECT place FROM fitting)) "                              \
+	"RETURNING {columns}, status = 'dead' AS buried, 0 AS of_lane, 0::bigint AS of_epoch, " \
+	"next_attempt_at AS due) "
 
-/* PostgreSQL counts from 2000. */
-#define EPOCH_US 946684800000000LL
+/* While lanes are leased, or some still are, nothing is taken past them. */
+#define CLAIM_TURN                                                                          \
+	PG_WITH_NOW ", chosen AS MATERIALIZED (SELECT ctid AS place, seq, "                  \
+	"next_attempt_at AS due, " PG_BYTES " AS bytes FROM {schema}{table} "                \
+	"WHERE status = 'pending' AND apart = 0 AND key IS NULL "                            \
+	"AND next_attempt_at <= " PG_AT " AND (next_attempt_at, seq) > "                     \
+	"(timestamptz 'epoch' + $9::bigint * interval '1 microsecond', $11::bigint) "        \
+	"AND (SELECT lease = 'row' FROM {schema}postroom_lanes WHERE lane = 1) "             \
+	"AND lane <> ALL (ARRAY(SELECT lane FROM {schema}postroom_lanes "                    \
+	"WHERE locked_by IS NOT NULL)) AND " PG_SCOPE                                        \
+	"ORDER BY next_attempt_at, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "              \
+	PG_FITTING("chosen", "due, seq") ", " CLAIM_THEM                                     \
+	"SELECT c.*, n.met FROM (SELECT count(*) AS met FROM chosen) AS n "                  \
+	"LEFT JOIN claimed AS c ON true ORDER BY due, seq"
 
-int64_t pr_pgsql_read_int8(const PGresult *result, int row, int column)
+/*
+ * What was delayed and has a key joins the order of its key now, at its end.
+ * The due time that counts is that of the last before it in its key.
+ */
+#define CLAIM_ITSELF                                                                        \
+	PG_WITH_NOW ", chosen AS MATERIALIZED (SELECT ctid AS place, seq, key, topic, "      \
+	"namespace, apart, next_attempt_at, " PG_BYTES " AS bytes FROM {schema}{table} "     \
+	"WHERE status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT         \
+	" AND $9::bigint = 0 AND " PG_SCOPE                                                  \
+	"ORDER BY next_attempt_at, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "              \
+	"joining AS (UPDATE {schema}{table} SET apart = 0, "                                 \
+	"seq = nextval('{schema}{table}_seq_seq') "                                          \
+	"WHERE ctid = ANY (ARRAY(SELECT place FROM chosen WHERE apart = 3))), "              \
+	"keys AS MATERIALIZED (SELECT key, topic, namespace, array_agg(seq) AS mine "        \
+	"FROM chosen WHERE apart = 1 AND key IS NOT NULL GROUP BY 1, 2, 3), "                \
+	"met AS MATERIALIZED (SELECT c.*, max(next_attempt_at) OVER (PARTITION BY key, topic, " \
+	"namespace, CASE WHEN key IS NULL THEN seq END ORDER BY seq) AS turn "               \
+	"FROM chosen AS c WHERE apart = 1), "                                                \
+	PG_BEHIND ", " PG_PARK ", "                                                          \
+	PG_FITTING("met " PG_BEHIND_NOTHING, "seq") ", " CLAIM_THEM                          \
+	"SELECT c.*, n.met FROM (SELECT count(*) AS met FROM chosen) AS n "                  \
+	"LEFT JOIN (SELECT {columns}, buried, of_lane, of_epoch, turn FROM claimed "         \
+	"JOIN (SELECT seq, turn FROM met) AS m USING (seq)) AS c ON true ORDER BY turn, seq"
+
+/* The earliest of its key: the others wait for it. */
+#define CLAIM_EXPIRED                                                                       \
+	PG_WITH_NOW ", chosen AS MATERIALIZED (SELECT ctid AS place, seq, 0::bigint AS bytes " \
+	"FROM {schema}{table} AS t WHERE status = '{active}' AND locked_until < " PG_AT      \
+	" AND attempts >= $9::bigint AND " PG_SCOPE                                          \
+	"AND (key IS NULL OR NOT EXISTS (SELECT FROM {schema}{table} AS b "                  \
+	"WHERE b.key = t.key AND b.topic = t.topic AND b.namespace = t.namespace "           \
+	"AND b.seq < t.seq AND b.apart = 1 AND b.status IN ('pending', '{active}'))) "       \
+	"ORDER BY locked_until, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "                 \
+	PG_FITTING("chosen", "seq") ", " CLAIM_THEM                                          \
+	"SELECT c.*, 0::bigint FROM claimed AS c ORDER BY seq"
+
+static const char *sql_of(const struct pgsql_store *store, enum pgsql_arm arm)
 {
-	uint64_t value;
-
-	memcpy(&value, PQgetvalue(result, row, column), sizeof(value));
-	return (int64_t)be64toh(value);
-}
-
-static int32_t read_int4(const PGresult *result, int row, int column)
-{
-	uint32_t value;
-
-	memcpy(&value, PQgetvalue(result, row, column), sizeof(value));
-	return (int32_t)be32toh(value);
-}
-
-static const char *read_text(const PGresult *result, int row, int column)
-{
-	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
-}
-
-static const char *read_uuid(const PGresult *result, int row, int column, struct pr_arena *arena,
-			     bool *failed)
-{
-	char *text;
-
-	if (PQgetisnull(result, row, column))
-		return NULL;
-	text = pr_arena_alloc(arena, PR_UUID_SIZE);
-	if (text)
-		pr_uuid_format((const unsigned char *)PQgetvalue(result, row, column), text);
-	*failed |= !text;
-	return text;
-}
-
-/* Strings stay in the result, which the batch keeps. */
-static bool read_row(const PGresult *result, int row, struct pr_arena *arena,
-		     postroom_delivery *item)
-{
-	bool failed = false;
-
-	item->seq = pr_pgsql_read_int8(result, row, PR_COL_SEQ);
-	item->fence = pr_pgsql_read_int8(result, row, PR_COL_FENCE);
-	item->attempt = read_int4(result, row, PR_COL_ATTEMPTS);
-	item->created_at_us = pr_pgsql_read_int8(result, row, PR_COL_CREATED_AT) + EPOCH_US;
-	item->id = read_uuid(result, row, PR_COL_ID, arena, &failed);
-	item->ns = read_text(result, row, PR_COL_NAMESPACE);
-	item->topic = read_text(result, row, PR_COL_TOPIC);
-	item->key = read_text(result, row, PR_COL_KEY);
-	item->tenant_id = read_uuid(result, row, PR_COL_TENANT_ID, arena, &failed);
-	item->dedupe_key = read_text(result, row, PR_COL_DEDUPE_KEY);
-	item->correlation_id = read_text(result, row, PR_COL_CORRELATION_ID);
-	item->content_type = read_text(result, row, PR_COL_CONTENT_TYPE);
-	/* jsonb's binary form is a version number and the text. */
-	item->headers = read_text(result, row, PR_COL_HEADERS) + 1;
-	item->payload = read_text(result, row, PR_COL_PAYLOAD) + 1;
-	item->payload_len = (size_t)PQgetlength(result, row, PR_COL_PAYLOAD) - 1;
-	item->body = read_text(result, row, PR_COL_BODY);
-	item->body_len = (size_t)PQgetlength(result, row, PR_COL_BODY);
-	return !failed;
-}
-
-struct place_in_order {
-	int64_t due;
-	int64_t seq;
-	int row;
-};
-
-static int compare(const void *a, const void *b)
-{
-	const struct place_in_order *left = a, *right = b;
-
-	if (left->due != right->due)
-		return left->due < right->due ? -1 : 1;
-	return left->seq < right->seq ? -1 : left->seq > right->seq;
-}
-
-/* UPDATE … RETURNING comes back in any order: sorts, then fills the batch. */
-static int read_rows(struct pgsql_store *store, PGresult *result, const char *reason,
-		     struct postroom_batch *batch, struct pr_err *err)
-{
-	size_t count = (size_t)PQntuples(result);
-	struct place_in_order *order = pr_arena_alloc(&batch->arena, count * sizeof(*order));
-
-	if (!order)
-		return pr_err_nomem(err);
-	for (size_t i = 0; i < count; i++)
-		order[i] = (struct place_in_order){ .due = pr_pgsql_read_int8(result, (int)i, COL_DUE),
-						    .seq = pr_pgsql_read_int8(result, (int)i, PR_COL_SEQ),
-						    .row = (int)i };
-	qsort(order, count, sizeof(*order), compare);
-	store->mark_us = order[count - 1].due + EPOCH_US;
-	store->mark_seq = order[count - 1].seq;
-	for (size_t i = 0; i < count; i++) {
-		bool dead = *PQgetvalue(result, order[i].row, COL_DEAD);
-		postroom_delivery *item = dead ? pr_batch_add_buried(batch) : pr_batch_add(batch);
-
-		if (!item || !read_row(result, order[i].row, &batch->arena, item))
-			return pr_err_nomem(err);
-		item->dead = dead;
-		if (dead)
-			item->reason = reason;
+	switch (arm) {
+	case PG_ARM_ITSELF:
+		return CLAIM_ITSELF;
+	case PG_ARM_TURN:
+		return CLAIM_TURN;
+	case PG_ARM_LANES:
+		return pr_pgsql_lanes_sql(store->kind);
+	case PG_ARM_EXPIRED:
+	case PG_ARMS:
+		break;
 	}
-	return POSTROOM_OK;
+	return CLAIM_EXPIRED;
 }
 
-static void drop_result(void *result)
+static enum pgsql_slot slot_of(const struct pgsql_store *store, enum pgsql_arm arm)
 {
-	PQclear(result);
-}
+	static const enum pgsql_slot slots[] = { [PG_ARM_ITSELF] = PG_CLAIM_ITSELF,
+						 [PG_ARM_TURN] = PG_CLAIM_TURN,
+						 [PG_ARM_LANES] = PG_CLAIM_LANES_ROW,
+						 [PG_ARM_EXPIRED] = PG_CLAIM_EXPIRED };
 
-/* The batch keeps one result at a time; one without rows needs no keeping. */
-static int take(struct pgsql_store *store, PGresult *result, const char *reason,
-		struct postroom_batch *batch, struct pr_err *err)
-{
-	if (PQntuples(result) == 0) {
-		PQclear(result);
-		return POSTROOM_OK;
-	}
-	batch->held = result;
-	batch->drop_held = drop_result;
-	return read_rows(store, result, reason, batch, err);
-}
-
-static int run_claim(struct pgsql_store *store, const struct pr_table *table, bool expired,
-		     const struct pr_claim *claim, int32_t limit, int64_t bound,
-		     struct postroom_batch *batch, struct pr_err *err)
-{
-	const char *reason = expired ? EXPIRED_REASON : NULL;
-	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
-	struct pgsql_params params = { 0 };
-	PGresult *result;
-
-	if (pr_pgsql_go_by_index(store, err) < 0)
-		return err->status;
-	if (!pr_pgsql_add_scope(&params, &claim->scope, &pattern))
-		return pr_err_nomem(err);
-	pr_pgsql_number(&params, limit);
-	pr_pgsql_number(&params, claim->max_attempts);
-	pr_pgsql_text(&params, store->base.worker);
-	pr_pgsql_number(&params, claim->lease_ms);
-	pr_pgsql_text(&params, reason);
-	pr_pgsql_number(&params, bound);
-	pr_pgsql_number(&params, claim->max_bytes < INT64_MAX ? (int64_t)claim->max_bytes : INT64_MAX);
-	if (!expired)
-		pr_pgsql_number(&params, bound ? store->mark_seq : 0);
-	result = pr_pgsql_run(store, expired ? PG_CLAIM_EXPIRED : PG_CLAIM_DUE, table,
-			      expired ? CLAIM_EXPIRED : CLAIM_DUE, &params, true,
-			      "claiming messages", err);
-	return result ? take(store, result, reason, batch, err) : err->status;
+	if (arm == PG_ARM_LANES && store->kind == PR_LEASE_LANE)
+		return PG_CLAIM_LANES;
+	return slots[arm];
 }
 
 /* The server counts the bytes; that it has not to count far is what the messages before are for. */
-static int32_t limit_for(const struct pgsql_store *store, const struct pr_claim *claim)
+static int32_t limit_for(const struct pgsql_store *store, const struct pr_claim *claim,
+			 size_t have)
 {
 	size_t fit = store->message_bytes ? claim->max_bytes / store->message_bytes : SIZE_MAX;
+	size_t wanted = (size_t)claim->limit - have;
 
 	if (fit < 1)
 		fit = 1;
-	return fit < (size_t)claim->limit ? (int32_t)fit : claim->limit;
+	return (int32_t)(fit < wanted ? fit : wanted);
 }
 
 /* The largest of this batch, or half of what was remembered: quick to shrink, slow to grow. */
@@ -256,48 +152,318 @@ static void learn_size(struct pgsql_store *store, const struct postroom_batch *b
 									    store->message_bytes / 2;
 }
 
-static int claim_due(struct pgsql_store *store, const struct pr_table *table,
-		     const struct pr_claim *claim, struct postroom_batch *batch,
-		     struct pr_err *err)
+/* Where the arm starts to read: at a number, or at one for each lane. */
+static void add_start(struct pgsql_store *store, struct pgsql_asking *asking)
 {
-	int64_t begun_us = pr_mono_us();
-	int32_t limit = limit_for(store, claim);
+	struct pgsql_reading *reading = &store->reading[asking->arm];
+
+	reading->from_mark = reading->busy && pr_mono_us() < reading->head_due_us;
+	if (asking->arm != PG_ARM_LANES) {
+		/* Few are set apart, and they are not in the order of their numbers. */
+		reading->from_mark &= asking->arm == PG_ARM_TURN;
+		pr_pgsql_number(&asking->params, reading->from_mark ? store->mark_us : 0);
+		return;
+	}
+	pr_buf_reset(&asking->starts);
+	for (size_t lane = 1; lane <= PG_LANES; lane++)
+		pr_pgsql_array_add_number(&asking->starts, reading->from_mark ? store->marks[lane] : 0);
+	pr_pgsql_text(&asking->params, pr_pgsql_array_end(&asking->starts));
+}
+
+/* One arm's question. bound: for expired leases, how many attempts they must have had. */
+static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgsql_arm arm,
+	       int32_t limit, int64_t bound, struct pgsql_asking *asking, struct pr_err *err)
+{
+	struct pgsql_params *params = &asking->params;
+
+	asking->arm = arm;
+	asking->limit = limit;
+	asking->begun_us = pr_mono_us();
+	asking->reason = arm == PG_ARM_EXPIRED ? EXPIRED_REASON : NULL;
+	params->count = 0;
+	pr_buf_reset(&asking->pattern);
+	if (!pr_pgsql_add_scope(params, &claim->scope, &asking->pattern))
+		return pr_err_nomem(err);
+	pr_pgsql_number(params, limit);
+	pr_pgsql_number(params, claim->max_attempts);
+	pr_pgsql_text(params, store->base.worker);
+	pr_pgsql_number(params, claim->lease_ms);
+	pr_pgsql_text(params, asking->reason);
+	if (arm == PG_ARM_EXPIRED)
+		pr_pgsql_number(params, bound);
+	else
+		add_start(store, asking);
+	pr_pgsql_number(params, claim->max_bytes < INT64_MAX ? (int64_t)claim->max_bytes : INT64_MAX);
+	if (arm == PG_ARM_ITSELF || arm == PG_ARM_LANES)
+		pr_pgsql_text(params, claim->block ? "t" : "f");
+	if (arm == PG_ARM_TURN)
+		pr_pgsql_number(params, store->reading[arm].from_mark ? store->marks[0] : 0);
+	if (arm == PG_ARM_LANES)
+		pr_pgsql_number(params, store->lanes_wanted);
+	if (asking->starts.failed)
+		return pr_err_nomem(err);
+	asking->step = (struct pgsql_step){ .slot = slot_of(store, arm),
+					    .sql = sql_of(store, arm),
+					    .params = params,
+					    .binary = true };
+	return POSTROOM_OK;
+}
+
+static void release(struct pgsql_asking *asking)
+{
+	pr_buf_release(&asking->pattern);
+	pr_buf_release(&asking->starts);
+}
+
+static void remember(struct pgsql_store *store, const struct pgsql_asking *asking,
+		     const PGresult *result, int64_t met, size_t count)
+{
+	struct pgsql_reading *reading = &store->reading[asking->arm];
+	int64_t now_us = pr_mono_us();
+	int64_t pause_us = (now_us - asking->begun_us) * HEAD_SHARE;
+
+	if (asking->arm == PG_ARM_TURN && count > 0) {
+		store->mark_us = pr_pgsql_read_time(result, PQntuples(result) - 1, PG_COL_DUE);
+		store->marks[0] = pr_pgsql_read_int8(result, PQntuples(result) - 1, PR_COL_SEQ);
+	}
+	if (asking->arm == PG_ARM_LANES)
+		pr_pgsql_learn_lanes(store, result, count, (size_t)asking->limit);
+	if (!reading->from_mark)
+		reading->head_due_us = now_us + (pause_us < REREAD_US ? pause_us : REREAD_US);
+	reading->busy = met >= asking->limit;
+	reading->look_at_us = met == 0 ? now_us + pause_us : 0;
+	reading->skip = met == 0 ? QUIET_CLAIMS : 0;
+	if (count >= (size_t)asking->limit)
+		store->first_arm = (asking->arm + 1) % PG_ARMS_IN_TURN;
+	if (count > 0)
+		store->rung = false;
+}
+
+/* Takes the answer over into the batch. *ret_met: how many were met, taken or not. */
+static int absorb(struct pgsql_store *store, struct pgsql_asking *asking,
+		  struct postroom_batch *batch, int64_t *ret_met, struct pr_err *err)
+{
+	PGresult *result = asking->step.result;
+	size_t before = batch->count;
 	int status;
 
-	store->from_mark = store->busy && begun_us < store->head_due_us;
-	status = run_claim(store, table, false, claim, limit, store->from_mark ? store->mark_us : 0,
-			   batch, err);
-	if (status < 0)
-		return status;
-	if (store->from_mark && batch->count == 0 && batch->buried_count == 0) {
-		store->busy = false;
-		return claim_due(store, table, claim, batch, err);
-	}
-	if (!store->from_mark) {
-		int64_t now_us = pr_mono_us(), pause_us = (now_us - begun_us) * HEAD_SHARE;
+	asking->step.result = NULL;
+	*ret_met = PQntuples(result) ? pr_pgsql_read_int8(result, 0, PG_COL_MET) : 0;
+	status = pr_pgsql_take(result, asking->reason, batch, err);
+	if (status >= 0 && asking->arm != PG_ARM_EXPIRED)
+		remember(store, asking, result, *ret_met, batch->count - before);
+	return status;
+}
 
-		store->head_due_us = now_us + (pause_us < REREAD_US ? pause_us : REREAD_US);
+static int run_arm(struct pgsql_store *store, const struct pr_table *table,
+		   const struct pr_claim *claim, enum pgsql_arm arm, int32_t limit, int64_t bound,
+		   struct postroom_batch *batch, int64_t *ret_met, struct pr_err *err)
+{
+	struct pgsql_asking asking = { 0 };
+	int status = ask(store, claim, arm, limit, bound, &asking, err);
+
+	if (status >= 0) {
+		asking.step.result = pr_pgsql_run(store, asking.step.slot, table, asking.step.sql,
+						  &asking.params, true, "claiming messages", err);
+		status = asking.step.result ? absorb(store, &asking, batch, ret_met, err) :
+					      err->status;
 	}
-	store->busy = batch->count == (size_t)limit;
-	if (batch->count > 0)
-		store->rung = false;
-	learn_size(store, batch);
-	return POSTROOM_OK;
+	release(&asking);
+	return status;
+}
+
+/* Where lanes are leased, what waits is in one of them, with a key or without. */
+static bool has_turn(const struct pgsql_store *store, enum pgsql_arm arm)
+{
+	return arm != PG_ARM_TURN || store->kind == PR_LEASE_ROW;
+}
+
+/* All that was met had to be parked: there may be more behind it. */
+#define PARKING_ROUNDS 8
+
+static bool is_quiet(struct pgsql_reading *reading)
+{
+	if (reading->skip == 0)
+		return reading->look_at_us > pr_mono_us();
+	reading->skip--;
+	return true;
+}
+
+static int claim_arm(struct pgsql_store *store, const struct pr_table *table,
+		     const struct pr_claim *claim, enum pgsql_arm arm,
+		     struct postroom_batch *batch, struct pr_err *err)
+{
+	size_t before = batch->count;
+	int64_t met = 0;
+	int status;
+
+	for (int round = 0; round < PARKING_ROUNDS; round++) {
+		bool from_mark = store->reading[arm].busy;
+		int32_t limit = limit_for(store, claim, before);
+
+		status = run_arm(store, table, claim, arm, limit, 0, batch, &met, err);
+		if (status < 0 || batch->count > before || batch->buried_count > 0)
+			return status;
+		if (met < limit && !from_mark)
+			break;
+	}
+	return status;
+}
+
+static int by_due(const void *left, const void *right)
+{
+	const postroom_delivery *a = left, *b = right;
+
+	if (a->due_us != b->due_us)
+		return a->due_us < b->due_us ? -1 : 1;
+	return a->seq < b->seq ? -1 : a->seq > b->seq;
+}
+
+static int claim_arms(struct pgsql_store *store, const struct pr_table *table,
+		      const struct pr_claim *claim, struct postroom_batch *batch,
+		      struct pr_err *err)
+{
+	enum pgsql_arm first = store->first_arm;
+	bool was_quiet[PG_ARMS_IN_TURN];
+	int status = POSTROOM_OK;
+
+	store->first_arm = PG_ARM_ITSELF;
+	for (int arm = 0; arm < PG_ARMS_IN_TURN; arm++)
+		was_quiet[arm] = is_quiet(&store->reading[arm]);
+	/* The quiet ones have their turn when there is nothing else. */
+	for (int quiet = 0; quiet < 2 && batch->count == 0; quiet++) {
+		for (int i = 0; i < PG_ARMS_IN_TURN; i++) {
+			enum pgsql_arm arm = (first + i) % PG_ARMS_IN_TURN;
+
+			if (batch->count == (size_t)claim->limit)
+				break;
+			if (!has_turn(store, arm) || was_quiet[arm] != quiet)
+				continue;
+			status = claim_arm(store, table, claim, arm, batch, err);
+			/* What was only buried fills no batch: it is told, and the rest comes next time. */
+			if (status < 0 || (batch->count == 0 && batch->buried_count > 0))
+				return status;
+		}
+	}
+	qsort(batch->items, batch->count, sizeof(*batch->items), by_due);
+	return status;
+}
+
+static int claim_suspect(struct pgsql_store *store, const struct pr_table *table,
+			 const struct pr_claim *claim, struct postroom_batch *batch,
+			 struct pr_err *err)
+{
+	int status = pr_pgsql_take_over(store, table, err);
+	int64_t met;
+
+	if (status >= 0)
+		status = run_arm(store, table, claim, PG_ARM_EXPIRED, 1, 0, batch, &met, err);
+	return status;
+}
+
+/* Those behind what was buried go on, unless it blocks them. */
+static int free_buried(struct pgsql_store *store, const struct pr_table *table, bool block,
+		       struct postroom_batch *batch, struct pr_err *err)
+{
+	if (block || batch->buried_count == 0)
+		return POSTROOM_OK;
+	return pr_pgsql_free_keys(store, table, batch->buried, batch->buried_count, err);
 }
 
 int pr_pgsql_claim(struct postroom_store *base, const struct pr_table *table,
 		   const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
-	int status = POSTROOM_OK;
+	int status = pr_pgsql_go_by_index(store, err);
 
-	if (claim->suspects)
-		status = run_claim(store, table, true, claim, 1, 0, batch, err);
-	/* One that was only buried fills no batch, but its strings are held: go on next time. */
+	if (status >= 0)
+		status = pr_pgsql_know_kind(store, err);
+	if (status >= 0 && claim->suspects)
+		status = claim_suspect(store, table, claim, batch, err);
 	if (status >= 0 && batch->count == 0 && batch->buried_count == 0)
-		status = claim_due(store, table, claim, batch, err);
+		status = claim_arms(store, table, claim, batch, err);
+	if (status >= 0)
+		status = free_buried(store, table, claim->block, batch, err);
 	if (status < 0)
 		pr_batch_reset(batch);
+	else
+		learn_size(store, batch);
+	return status;
+}
+
+/* The arm whose turn it is; PG_ARMS: none is known to have anything. */
+static enum pgsql_arm busy_arm(struct pgsql_store *store)
+{
+	enum pgsql_arm found = PG_ARMS;
+
+	for (int i = 0; i < PG_ARMS_IN_TURN; i++) {
+		enum pgsql_arm arm = (store->first_arm + i) % PG_ARMS_IN_TURN;
+
+		if (!is_quiet(&store->reading[arm]) && has_turn(store, arm) && found == PG_ARMS)
+			found = arm;
+	}
+	return found;
+}
+
+/* Adds what the next batch is to be asked for, if anything. */
+static int add_asking(struct pgsql_store *store, const struct pr_claim *claim,
+		      struct pgsql_settling *settling, struct pgsql_asking *asking,
+		      struct pr_err *err)
+{
+	enum pgsql_arm arm = claim->suspects ? PG_ARM_EXPIRED : busy_arm(store);
+	int32_t limit = claim->suspects ? 1 : limit_for(store, claim, 0);
+	int status;
+
+	if (arm == PG_ARMS)
+		return POSTROOM_OK;
+	if (claim->suspects && store->kind == PR_LEASE_LANE)
+		settling->steps[settling->count++] = pr_pgsql_taking_over(&settling->no_params);
+	if (!claim->suspects)
+		store->first_arm = PG_ARM_ITSELF;
+	status = ask(store, claim, arm, limit, 0, asking, err);
+	settling->steps[settling->count++] = asking->step;
+	return status;
+}
+
+/* What the steps of a settling have brought, the next batch last. */
+static int end_turn(struct pgsql_store *store, const struct pr_table *table, bool block,
+		    struct pgsql_settling *settling, struct pgsql_asking *asking,
+		    struct postroom_batch *next, struct pr_err *err)
+{
+	struct pr_err unheard;
+	int64_t met;
+
+	if (asking->step.sql) {
+		asking->step = settling->steps[--settling->count];
+		/* It is committed: what can not be taken over is left to its lease. */
+		if (absorb(store, asking, next, &met, &unheard) < 0)
+			pr_batch_reset(next);
+		free_buried(store, table, block, next, &unheard);
+		learn_size(store, next);
+	}
+	return pr_pgsql_end_settling(store, settling, err);
+}
+
+int pr_pgsql_turn(struct postroom_store *base, const struct pr_table *table,
+		  postroom_delivery *items, size_t count, const struct pr_policy *policy,
+		  const struct pr_claim *claim, struct postroom_batch *next, struct pr_err *err)
+{
+	struct pgsql_store *store = pgsql_store(base);
+	struct pgsql_settling settling = { .items = items, .item_count = count };
+	struct pgsql_asking asking = { 0 };
+	int status = pr_pgsql_go_by_index(store, err);
+
+	if (status >= 0)
+		status = pr_pgsql_begin_settling(store, policy, &settling, err);
+	if (status >= 0)
+		status = add_asking(store, claim, &settling, &asking, err);
+	if (status >= 0)
+		status = pr_pgsql_run_all(store, table, settling.steps, settling.count,
+					  "settling and claiming messages", err);
+	if (status >= 0)
+		status = end_turn(store, table, claim->block, &settling, &asking, next, err);
+	pr_pgsql_release_settling(&settling);
+	release(&asking);
 	return status;
 }
 
@@ -305,21 +471,39 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 		   const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
 		   struct postroom_batch *batch, struct pr_err *err)
 {
+	struct pgsql_store *store = pgsql_store(base);
 	struct pr_claim claim = { .scope = *scope,
 				  .max_attempts = max_attempts,
 				  .max_bytes = SIZE_MAX };
-	int status = run_claim(pgsql_store(base), table, true, &claim, limit, max_attempts, batch,
-			       err);
+	int64_t met;
+	int status = pr_pgsql_go_by_index(store, err);
 
+	if (status >= 0)
+		status = pr_pgsql_take_over(store, table, err);
+	if (status >= 0)
+		status = run_arm(store, table, &claim, PG_ARM_EXPIRED, limit, max_attempts, batch, &met,
+				 err);
+	if (status >= 0)
+		status = pr_pgsql_free_stranded(store, table, err);
 	if (status < 0)
 		pr_batch_reset(batch);
 	return status;
 }
 
+/* What is held waits for what it is behind; that one counts. */
+#define WAITING(condition)                                                                  \
+	"EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND " condition        \
+	" AND " PG_SCOPE ") "
+#define LEASED_BY(kind)                                                                     \
+	"(SELECT lease = '" kind "' FROM {schema}postroom_lanes WHERE lane = 1)"
 #define UNFINISHED                                                                          \
 	"SELECT EXISTS (SELECT FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE ") " \
-	"OR EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' "                   \
-	"AND (next_attempt_at <= " PG_NOW " OR claims > 0) AND " PG_SCOPE ")"
+	"OR " WAITING("apart IN (1, 3) AND (next_attempt_at <= " PG_NOW " OR claims > 0)")   \
+	"OR " WAITING("apart = 0 AND key IS NULL AND next_attempt_at <= " PG_NOW             \
+		      " AND " LEASED_BY("row"))                                              \
+	"OR " WAITING("apart = 0 AND key IS NOT NULL AND next_attempt_at <= " PG_NOW         \
+		      " AND " LEASED_BY("row"))                                              \
+	"OR " WAITING("apart = 0 AND next_attempt_at <= " PG_NOW " AND " LEASED_BY("lane"))
 
 int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *table,
 			const struct pr_scope *scope, bool *ret, struct pr_err *err)

@@ -2,10 +2,15 @@
 /*
  * Settling and renewing (A1–A4, A6, A7).
  *
- * 1. Every change is guarded by locked_by and by claims, which only ever
- *    grows: a late ack of an earlier claim finds nothing to change.
- * 2. One statement, and so one transaction, settles a batch of mixed verdicts.
+ * 1. Every change is guarded: by locked_by and by claims, which only ever grows,
+ *    where messages bear their leases themselves; by locked_by and epoch of the
+ *    lane where that has them. A late ack of an earlier claim finds nothing to
+ *    change.
+ * 2. All verdicts of a batch are one transaction.
  * 3. A lost lease is told, never repaired.
+ * 4. What is finished frees those held behind it, in a later statement of the
+ *    same transaction: whoever parked one of them held a share lock on it until
+ *    then, so it is seen.
  */
 #include "store/pgsql.h"
 #include "store/pgsql_array.h"
@@ -13,11 +18,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARRAY_ID, ARRAY_FENCE, ARRAY_FATE, ARRAY_REASON, ARRAY_DELAY, ARRAYS };
+/* So many of a key are freed at a time: as many as a batch may take. */
+#define RUN "500"
 
-/* One moment for the whole batch. */
-#define NOW "(SELECT at FROM now)"
-#define WITH_NOW "WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at) "
+/* Of messages with leases of their own, of their keys, of those leased by lanes. */
+enum {
+	ARRAY_ID,
+	ARRAY_FENCE,
+	ARRAY_FATE,
+	ARRAY_REASON,
+	ARRAY_DELAY,
+	ARRAY_KEY,
+	ARRAY_TOPIC,
+	ARRAY_NAMESPACE,
+	ARRAY_LANE,
+	ARRAY_EPOCH,
+	ARRAY_OF_LANE,
+	ARRAY_SEQ,
+	ARRAY_LANE_FATE,
+	ARRAY_LANE_REASON,
+	ARRAY_LANE_DELAY,
+	ARRAYS
+};
+_Static_assert(ARRAYS == PG_SETTLE_ARRAYS, "pgsql.h has room for them");
 
 /*
  * One look into the primary key for each, whatever the statistics say: nothing
@@ -32,93 +55,374 @@ enum { ARRAY_ID, ARRAY_FENCE, ARRAY_FATE, ARRAY_REASON, ARRAY_DELAY, ARRAYS };
 
 /* In the order of enum pr_fate: 0 release, 1 done, 2 retry, 3 bury. */
 #define SETTLE                                                                              \
-	WITH_NOW "UPDATE {schema}{table} AS t SET "                                          \
+	PG_WITH_NOW " UPDATE {schema}{table} AS t SET "                                      \
 	"status = (ARRAY['pending', '{done}', 'pending', 'dead'])[v.fate + 1], "             \
 	"attempts = CASE v.fate WHEN 0 THEN greatest(attempts - 1, 0) ELSE attempts END, "   \
 	"next_attempt_at = CASE v.fate WHEN 2 "                                              \
-	"THEN " NOW " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "       \
+	"THEN " PG_AT " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "     \
 	"last_error = CASE v.fate WHEN 1 THEN NULL WHEN 0 THEN coalesce(v.reason, last_error) " \
 	"ELSE v.reason END, "                                                                \
-	"{done_at} = CASE v.fate WHEN 1 THEN " NOW " ELSE {done_at} END, "                   \
-	"locked_by = NULL, locked_until = NULL, updated_at = " NOW " " ROWS
+	"{done_at} = CASE v.fate WHEN 1 THEN " PG_AT " ELSE {done_at} END, "                 \
+	"locked_by = NULL, locked_until = NULL, updated_at = " PG_AT " " ROWS
 
 #define RENEW                                                                               \
-	WITH_NOW "UPDATE {schema}{table} AS t SET "                                          \
-	"locked_until = " NOW " + v.delay * interval '1 millisecond', "                      \
-	"updated_at = " NOW " " ROWS
+	PG_WITH_NOW " UPDATE {schema}{table} AS t SET "                                      \
+	"locked_until = " PG_AT " + v.delay * interval '1 millisecond', "                    \
+	"updated_at = " PG_AT " " ROWS
 
 _Static_assert(PR_FATE_RELEASE == 0 && PR_FATE_DONE == 1 && PR_FATE_RETRY == 2 && PR_FATE_BURY == 3,
 	       "SETTLE counts on this order");
 
-/* fates NULL: a renewal, for which the delay is the lease. */
-static void fill_arrays(struct pgsql_store *store, const postroom_delivery *items, size_t count,
-			const enum pr_fate *fates, int64_t lease_ms)
+/* Where lanes are leased, what was delivered leaves at once, also what was claimed by itself. */
+#define MOVE                                                                                \
+	"WITH gone AS (DELETE FROM {schema}{table} WHERE id = ANY ($1::uuid[]) "             \
+	"AND status = '{done}' RETURNING " PG_HISTORY_COLUMNS ") "                           \
+	"INSERT INTO {schema}postroom_history (" PG_HISTORY_COLUMNS ") "                     \
+	"SELECT * FROM gone WHERE $2::boolean"
+
+#define FREE                                                                                \
+	" UPDATE {schema}{table} SET apart = 1 WHERE ctid = ANY (ARRAY("                     \
+	"SELECT h.place FROM keys AS k CROSS JOIN LATERAL (SELECT ctid AS place "            \
+	"FROM {schema}{table} WHERE " PG_OF_KEY "AND status = 'pending' AND apart = 2 "      \
+	"ORDER BY seq LIMIT " RUN ") AS h WHERE (SELECT true FROM {schema}{table} WHERE "    \
+	PG_OF_KEY "AND apart = 1 AND status IN ('pending', '{active}') LIMIT 1) IS NULL))"
+
+/* Nearly always nothing is held at all. */
+#define FREE_KEYS                                                                           \
+	"WITH keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace "                  \
+	"FROM unnest($1::text[], $2::text[], $3::text[]) AS k(key, topic, namespace) "       \
+	"WHERE EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND apart = 2))" FREE
+
+/* From key to key, not from message to message. */
+#define FREE_STRANDED                                                                       \
+	"WITH RECURSIVE keys AS ((SELECT key, topic, namespace FROM {schema}{table} "        \
+	"WHERE status = 'pending' AND apart = 2 ORDER BY key, topic, namespace LIMIT 1) "    \
+	"UNION ALL SELECT n.* FROM keys AS k CROSS JOIN LATERAL "                            \
+	"(SELECT key, topic, namespace FROM {schema}{table} "                                \
+	"WHERE status = 'pending' AND apart = 2 "                                            \
+	"AND (key, topic, namespace) > (k.key, k.topic, k.namespace) "                       \
+	"ORDER BY key, topic, namespace LIMIT 1) AS n)" FREE
+
+static void reset_arrays(struct pgsql_store *store)
 {
-	struct pr_buf *arrays = store->arrays;
-
-	for (size_t i = 0; i < ARRAYS; i++)
-		pr_buf_reset(&arrays[i]);
-	for (size_t i = 0; i < count; i++) {
-		const char *reason = fates ? items[i].reason : NULL;
-
-		pr_pgsql_array_add(&arrays[ARRAY_ID], items[i].id, PR_UUID_SIZE - 1);
-		pr_pgsql_array_add_number(&arrays[ARRAY_FENCE], items[i].fence);
-		pr_pgsql_array_add_number(&arrays[ARRAY_FATE], fates ? (int64_t)fates[i] : 0);
-		pr_pgsql_array_add(&arrays[ARRAY_REASON], reason, reason ? strlen(reason) : 0);
-		pr_pgsql_array_add_number(&arrays[ARRAY_DELAY],
-					  fates ? items[i].retry_in_ms : lease_ms);
-	}
+	for (size_t i = 0; i < PG_SETTLE_ARRAYS; i++)
+		pr_buf_reset(&store->arrays[i]);
 }
 
-static int run(struct pgsql_store *store, const struct pr_table *table, enum pgsql_slot slot,
-	       const char *sql, postroom_delivery *items, size_t count, const char *doing,
-	       struct pr_err *err)
+/* Ends the arrays from..to and hands them over. */
+static int add_arrays(struct pgsql_store *store, size_t from, size_t to,
+		      struct pgsql_params *params, struct pr_err *err)
 {
-	PR_CLEANUP_RESULT PGresult *result = NULL;
-	struct pgsql_params params = { 0 };
-	size_t found;
-
-	for (size_t i = 0; i < ARRAYS; i++) {
-		pr_pgsql_text(&params, pr_pgsql_array_end(&store->arrays[i]));
+	for (size_t i = from; i < to; i++) {
+		pr_pgsql_text(params, pr_pgsql_array_end(&store->arrays[i]));
 		if (store->arrays[i].failed)
 			return pr_err_nomem(err);
 	}
-	pr_pgsql_text(&params, store->base.worker);
-	result = pr_pgsql_run(store, slot, table, sql, &params, true, doing, err);
-	if (!result)
-		return err->status;
-	for (size_t i = 0; i < count; i++)
-		items[i].settled = POSTROOM_LEASE_LOST;
-	found = (size_t)PQntuples(result);
-	for (size_t row = 0; row < found; row++)
-		items[pr_pgsql_read_int8(result, (int)row, 0) - 1].settled = POSTROOM_OK;
-	return found == count ? POSTROOM_OK : pr_store_lease_lost(count - found, count, err);
+	return POSTROOM_OK;
 }
 
-int pr_pgsql_renew(struct postroom_store *base, const struct pr_table *table,
-		   postroom_delivery *items, size_t count, int64_t lease_ms, struct pr_err *err)
+static void add_text(struct pr_buf *array, const char *text)
 {
-	fill_arrays(pgsql_store(base), items, count, NULL, lease_ms);
-	return run(pgsql_store(base), table, PG_RENEW, RENEW, items, count, "renewing leases", err);
+	pr_pgsql_array_add(array, text, text ? strlen(text) : 0);
+}
+
+/* fates NULL: a renewal, for which the delay is the lease. */
+static void add_row(struct pgsql_store *store, const postroom_delivery *item,
+		    const enum pr_fate *fate, int64_t lease_ms)
+{
+	struct pr_buf *arrays = store->arrays;
+
+	pr_pgsql_array_add(&arrays[ARRAY_ID], item->id, PR_UUID_SIZE - 1);
+	pr_pgsql_array_add_number(&arrays[ARRAY_FENCE], item->fence);
+	pr_pgsql_array_add_number(&arrays[ARRAY_FATE], fate ? (int64_t)*fate : 0);
+	add_text(&arrays[ARRAY_REASON], fate ? item->reason : NULL);
+	pr_pgsql_array_add_number(&arrays[ARRAY_DELAY], fate ? item->retry_in_ms : lease_ms);
+}
+
+static void add_key(struct pgsql_store *store, const postroom_delivery *item)
+{
+	add_text(&store->arrays[ARRAY_KEY], item->key);
+	add_text(&store->arrays[ARRAY_TOPIC], item->topic);
+	add_text(&store->arrays[ARRAY_NAMESPACE], item->ns);
+}
+
+/* Each lane once. */
+static void add_lane(struct pgsql_store *store, const postroom_delivery *item,
+		     bool known[PG_LANES + 1])
+{
+	if (known[item->lane])
+		return;
+	known[item->lane] = true;
+	pr_pgsql_array_add_number(&store->arrays[ARRAY_LANE], item->lane);
+	pr_pgsql_array_add_number(&store->arrays[ARRAY_EPOCH], item->fence);
+}
+
+static void add_flown(struct pgsql_store *store, const postroom_delivery *item, enum pr_fate fate)
+{
+	struct pr_buf *arrays = store->arrays;
+
+	pr_pgsql_array_add_number(&arrays[ARRAY_OF_LANE], item->lane);
+	pr_pgsql_array_add_number(&arrays[ARRAY_SEQ], item->seq);
+	pr_pgsql_array_add_number(&arrays[ARRAY_LANE_FATE], (int64_t)fate);
+	add_text(&arrays[ARRAY_LANE_REASON], item->reason);
+	pr_pgsql_array_add_number(&arrays[ARRAY_LANE_DELAY], item->retry_in_ms);
+	/* What is released stands behind the marks again. */
+	if (fate == PR_FATE_RELEASE)
+		store->reading[PG_ARM_LANES].busy = false;
+}
+
+static void add_step(struct pgsql_settling *settling, enum pgsql_slot slot, const char *sql,
+		     struct pgsql_params *params)
+{
+	settling->steps[settling->count++] = (struct pgsql_step){
+		.slot = slot, .sql = sql, .params = params, .binary = true
+	};
+}
+
+static int settle_lanes(struct pgsql_store *store, const struct pr_policy *policy,
+			struct pgsql_settling *settling, struct pr_err *err)
+{
+	if (add_arrays(store, ARRAY_LANE, ARRAYS, &settling->lane_params, err) < 0)
+		return err->status;
+	pr_pgsql_text(&settling->lane_params, store->base.worker);
+	/* All that this store has claimed: then the lanes are free without a look at what they held. */
+	pr_pgsql_text(&settling->lane_params, settling->flown == store->in_flight ? "t" : "f");
+	add_step(settling, policy->forget ? PG_SETTLE_LANES : PG_SETTLE_LANES_KEEP,
+		 policy->forget ? pr_pgsql_settle_lanes_forget : pr_pgsql_settle_lanes_keep,
+		 &settling->lane_params);
+	return POSTROOM_OK;
+}
+
+static int settle_rows(struct pgsql_store *store, const struct pr_policy *policy, bool keyed,
+		       struct pgsql_settling *settling, struct pr_err *err)
+{
+	if (add_arrays(store, ARRAY_ID, ARRAY_KEY, &settling->params, err) < 0)
+		return err->status;
+	pr_pgsql_text(&settling->params, store->base.worker);
+	add_step(settling, PG_SETTLE, SETTLE, &settling->params);
+	if (store->kind == PR_LEASE_LANE) {
+		pr_pgsql_text(&settling->move_params, settling->params.values[ARRAY_ID]);
+		pr_pgsql_text(&settling->move_params, policy->forget ? "f" : "t");
+		add_step(settling, PG_MOVE, MOVE, &settling->move_params);
+	}
+	if (!keyed)
+		return POSTROOM_OK;
+	if (add_arrays(store, ARRAY_KEY, ARRAY_LANE, &settling->key_params, err) < 0)
+		return err->status;
+	add_step(settling, PG_FREE, FREE_KEYS, &settling->key_params);
+	return POSTROOM_OK;
+}
+
+/* Where each item stands among those of its kind of lease. */
+static bool sort_out(struct pgsql_settling *settling)
+{
+	size_t count = settling->item_count, rows = 0;
+
+	settling->fates = reallocarray(NULL, count + 1, sizeof(*settling->fates));
+	settling->places = reallocarray(NULL, count + 1, sizeof(*settling->places));
+	if (!settling->fates || !settling->places)
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		settling->items[i].settled = POSTROOM_LEASE_LOST;
+		if (settling->items[i].lane > 0)
+			settling->places[count - ++settling->flown] = i;
+		else
+			settling->places[rows++] = i;
+	}
+	return true;
+}
+
+int pr_pgsql_begin_settling(struct pgsql_store *store, const struct pr_policy *policy,
+			    struct pgsql_settling *settling, struct pr_err *err)
+{
+	bool known[PG_LANES + 1] = { false }, keyed = false;
+	int status = POSTROOM_OK;
+
+	if (!sort_out(settling))
+		return pr_err_nomem(err);
+	reset_arrays(store);
+	for (size_t i = 0; i < settling->item_count; i++) {
+		postroom_delivery *item = &settling->items[i];
+		enum pr_fate fate = pr_verdict_decide(item, policy, &store->base.random);
+
+		settling->fates[i] = fate;
+		if (item->lane > 0) {
+			add_lane(store, item, known);
+			add_flown(store, item, fate);
+			continue;
+		}
+		add_row(store, item, &fate, 0);
+		if (item->key && (fate == PR_FATE_DONE || (fate == PR_FATE_BURY && !policy->block))) {
+			add_key(store, item);
+			keyed = true;
+		}
+	}
+	if (settling->flown > 0)
+		status = settle_lanes(store, policy, settling, err);
+	if (status >= 0 && settling->flown < settling->item_count)
+		status = settle_rows(store, policy, keyed, settling, err);
+	return status;
+}
+
+/* The answer has the numbers, among their kind, of those that were still ours. */
+static void read_settled(const struct pgsql_settling *settling, const struct pgsql_step *step)
+{
+	bool rows = step->slot == PG_SETTLE || step->slot == PG_RENEW;
+
+	for (int row = 0; row < PQntuples(step->result); row++) {
+		size_t number = (size_t)pr_pgsql_read_int8(step->result, row, 0);
+		size_t place = settling->places[rows ? number - 1 : settling->item_count - number];
+
+		settling->items[place].settled = POSTROOM_OK;
+	}
+}
+
+static int count_lost(const struct pgsql_settling *settling, struct pr_err *err)
+{
+	size_t lost = 0;
+
+	for (size_t i = 0; i < settling->item_count; i++)
+		lost += settling->items[i].settled != POSTROOM_OK;
+	return lost == 0 ? POSTROOM_OK : pr_store_lease_lost(lost, settling->item_count, err);
+}
+
+int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *settling,
+			  struct pr_err *err)
+{
+	for (size_t i = 0; i < settling->count; i++) {
+		const struct pgsql_step *step = &settling->steps[i];
+
+		if (step->slot == PG_SETTLE || step->slot == PG_SETTLE_LANES ||
+		    step->slot == PG_SETTLE_LANES_KEEP)
+			read_settled(settling, step);
+	}
+	for (size_t i = 0; i < settling->item_count; i++)
+		settling->items[i].dead = settling->fates[i] == PR_FATE_BURY &&
+					  settling->items[i].settled == POSTROOM_OK;
+	store->in_flight -= settling->flown < store->in_flight ? settling->flown : store->in_flight;
+	return count_lost(settling, err);
+}
+
+void pr_pgsql_release_settling(struct pgsql_settling *settling)
+{
+	free(settling->fates);
+	free(settling->places);
+	for (size_t i = 0; i < settling->count; i++)
+		PQclear(settling->steps[i].result);
 }
 
 int pr_pgsql_settle(struct postroom_store *base, const struct pr_table *table,
 		    postroom_delivery *items, size_t count, const struct pr_policy *policy,
 		    struct pr_err *err)
 {
-	enum pr_fate *fates = reallocarray(NULL, count + 1, sizeof(*fates));
-	int status;
+	struct pgsql_store *store = pgsql_store(base);
+	struct pgsql_settling settling = { .items = items, .item_count = count };
+	int status = pr_pgsql_begin_settling(store, policy, &settling, err);
 
-	if (!fates)
-		return pr_err_nomem(err);
-	for (size_t i = 0; i < count; i++)
-		fates[i] = pr_verdict_decide(&items[i], policy, &base->random);
-	fill_arrays(pgsql_store(base), items, count, fates, 0);
-	status = run(pgsql_store(base), table, PG_SETTLE, SETTLE, items, count, "settling messages",
-		     err);
-	for (size_t i = 0; i < count; i++)
-		items[i].dead = fates[i] == PR_FATE_BURY && items[i].settled == POSTROOM_OK &&
-				(status >= 0 || status == POSTROOM_LEASE_LOST);
-	free(fates);
+	if (status >= 0)
+		status = pr_pgsql_run_all(store, table, settling.steps, settling.count,
+					  "settling messages", err);
+	if (status >= 0)
+		status = pr_pgsql_end_settling(store, &settling, err);
+	pr_pgsql_release_settling(&settling);
 	return status;
+}
+
+static int begin_renewing(struct pgsql_store *store, int64_t lease_ms,
+			  struct pgsql_settling *settling, struct pr_err *err)
+{
+	bool known[PG_LANES + 1] = { false };
+
+	if (!sort_out(settling))
+		return pr_err_nomem(err);
+	reset_arrays(store);
+	for (size_t i = 0; i < settling->item_count; i++) {
+		const postroom_delivery *item = &settling->items[i];
+
+		if (item->lane > 0)
+			add_lane(store, item, known);
+		else
+			add_row(store, item, NULL, lease_ms);
+	}
+	if (settling->flown > 0) {
+		if (add_arrays(store, ARRAY_LANE, ARRAY_OF_LANE, &settling->lane_params, err) < 0)
+			return err->status;
+		pr_pgsql_text(&settling->lane_params, store->base.worker);
+		pr_pgsql_number(&settling->lane_params, lease_ms);
+		add_step(settling, PG_RENEW_LANES, pr_pgsql_renew_lanes, &settling->lane_params);
+	}
+	if (settling->flown < settling->item_count) {
+		if (add_arrays(store, ARRAY_ID, ARRAY_KEY, &settling->params, err) < 0)
+			return err->status;
+		pr_pgsql_text(&settling->params, store->base.worker);
+		add_step(settling, PG_RENEW, RENEW, &settling->params);
+	}
+	return POSTROOM_OK;
+}
+
+static void read_renewed(const struct pgsql_settling *settling, const struct pgsql_step *step)
+{
+	bool ours[PG_LANES + 1] = { false };
+
+	if (step->slot == PG_RENEW) {
+		read_settled(settling, step);
+		return;
+	}
+	for (int row = 0; row < PQntuples(step->result); row++)
+		ours[pr_pgsql_read_int8(step->result, row, 0)] = true;
+	for (size_t i = 0; i < settling->item_count; i++) {
+		if (ours[settling->items[i].lane])
+			settling->items[i].settled = POSTROOM_OK;
+	}
+}
+
+int pr_pgsql_renew(struct postroom_store *base, const struct pr_table *table,
+		   postroom_delivery *items, size_t count, int64_t lease_ms, struct pr_err *err)
+{
+	struct pgsql_store *store = pgsql_store(base);
+	struct pgsql_settling settling = { .items = items, .item_count = count };
+	int status = begin_renewing(store, lease_ms, &settling, err);
+
+	if (status >= 0)
+		status = pr_pgsql_run_all(store, table, settling.steps, settling.count,
+					  "renewing leases", err);
+	for (size_t i = 0; status >= 0 && i < settling.count; i++)
+		read_renewed(&settling, &settling.steps[i]);
+	if (status >= 0)
+		status = count_lost(&settling, err);
+	pr_pgsql_release_settling(&settling);
+	return status;
+}
+
+int pr_pgsql_free_keys(struct pgsql_store *store, const struct pr_table *table,
+		       const postroom_delivery *items, size_t count, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+	bool keyed = false;
+
+	reset_arrays(store);
+	for (size_t i = 0; i < count; i++) {
+		if (items[i].key) {
+			add_key(store, &items[i]);
+			keyed = true;
+		}
+	}
+	if (!keyed)
+		return POSTROOM_OK;
+	if (add_arrays(store, ARRAY_KEY, ARRAY_LANE, &params, err) < 0)
+		return err->status;
+	result = pr_pgsql_run(store, PG_FREE, table, FREE_KEYS, &params, false, "freeing keys", err);
+	return result ? POSTROOM_OK : err->status;
+}
+
+int pr_pgsql_free_stranded(struct pgsql_store *store, const struct pr_table *table,
+			   struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+
+	result = pr_pgsql_run(store, PG_FREE_STRANDED, table, FREE_STRANDED, &params, false,
+			      "freeing keys", err);
+	return result ? POSTROOM_OK : err->status;
 }

@@ -24,12 +24,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/*
+ * What has a key, or waits in a lane, is due as soon as it may go at all: a look
+ * tells, and whoever holds it up goes on with it.
+ */
 #define NEXT_DUE                                                                            \
 	"ceil(extract(epoch FROM least("                                                     \
-	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND " PG_SCOPE \
-	"ORDER BY next_attempt_at, seq LIMIT 1), "                                           \
+	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND apart = 0 " \
+	"AND key IS NULL AND " PG_SCOPE "AND (SELECT lease = 'row' FROM {schema}postroom_lanes " \
+	"WHERE lane = 1) ORDER BY next_attempt_at, seq LIMIT 1), "                           \
+	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' "             \
+	"AND apart IN (1, 3) AND " PG_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "       \
 	"(SELECT locked_until FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE  \
-	"ORDER BY locked_until LIMIT 1)) - clock_timestamp()) * 1000)::bigint"
+	"ORDER BY locked_until LIMIT 1), "                                                   \
+	"(SELECT min(locked_until) FROM {schema}postroom_lanes)) "                           \
+	"- clock_timestamp()) * 1000)::bigint"
 
 /* The value of a sequence is seen at once: there is no need to wait for the disk. */
 #define NO_WAIT "set_config('synchronous_commit', 'off', true), "

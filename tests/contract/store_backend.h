@@ -22,6 +22,7 @@ struct session {
 
 struct backend {
 	const char *name;
+	bool lanes;	    /* a lease is that of a lane: others wait for what it holds */
 	const char *begin;  /* what a careful application says */
 	const char *now_us; /* SQL: the database's clock in microseconds */
 	const char *to_us;  /* printf format: a time column in microseconds */
@@ -46,10 +47,12 @@ struct backend {
 
 extern const struct backend backend_sqlite;
 extern const struct backend backend_pgsql;
+extern const struct backend backend_pgsql_lane; /* lanes leased, not rows */
 
 #define FOR_EACH_BACKEND(do_it, test_name)  \
 	do_it(test_name, backend_sqlite)    \
-	do_it(test_name, backend_pgsql)
+	do_it(test_name, backend_pgsql)     \
+	do_it(test_name, backend_pgsql_lane)
 
 /* The world of the running test. */
 extern const struct backend *backend;
@@ -86,6 +89,13 @@ void world_connect(void); /* after world_end(), to url as it is now */
 #define TEST(test_name)                                                                            \
 	static void test_name(void);                                                               \
 	FOR_EACH_BACKEND(REGISTER_ON, test_name)                                                   \
+	static void test_name(void)
+
+/* What is seen of a lease on the message itself, or of all messages in one order. */
+#define TEST_BY_ROW(test_name)                                                                     \
+	static void test_name(void);                                                               \
+	REGISTER_ON(test_name, backend_sqlite)                                                     \
+	REGISTER_ON(test_name, backend_pgsql)                                                      \
 	static void test_name(void)
 
 /* SQL on a session; sql() must work, refused() must not and returns why. */

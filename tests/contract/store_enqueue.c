@@ -96,6 +96,7 @@ TEST(E1_a_savepoint_of_the_caller_takes_its_messages_along)
 TEST(E1_missing_tables_are_named_and_the_transaction_goes_on)
 {
 	make_business_table();
+	sql(app, "DROP VIEW IF EXISTS postroom_messages");
 	sql(app, "DROP TABLE postroom_outbox");
 	begin(app);
 	sql(app, "INSERT INTO business VALUES (1)");

@@ -90,7 +90,8 @@ static void fill_delivered(int64_t count)
 
 static void fill_backoff(int64_t count)
 {
-	fill(count, ", next_attempt_at, attempts, claims", ", now() + interval '1 day', 3, 3");
+	fill(count, ", next_attempt_at, attempts, claims, apart",
+	     ", now() + interval '1 day', 3, 3, 1");
 }
 
 static void fill_dead(int64_t count)
@@ -149,7 +150,7 @@ static void check_passes(const char *topic)
 	postroom_store *watched = open_watched();
 
 	make_passes(watched, topic);
-	CHECK_MSG(times("Index Scan using postroom_outbox_due ") == PASSES, "%s",
+	CHECK_MSG(times("Index Scan using postroom_outbox_turn ") == PASSES, "%s",
 		  pr_buf_text(&plans));
 	CHECK_MSG(times("Index Scan using postroom_outbox_pkey ") == PASSES * 3, "%s",
 		  pr_buf_text(&plans));

@@ -49,8 +49,8 @@ static void make_head_slow(void)
 		put_newcomer();
 		take_one();
 		sql(app, "UPDATE switch SET seconds = 0");
-	} while (pgsql_store(store)->from_mark);
-	CHECK(pgsql_store(store)->busy);
+	} while (pgsql_store(store)->reading[PG_ARM_TURN].from_mark);
+	CHECK(pgsql_store(store)->reading[PG_ARM_TURN].busy);
 }
 
 /* There is always something newer to claim; a hidden message would stay hidden for ever. */

@@ -299,6 +299,7 @@ static const struct guard guards[] = {
 	{ TOPIC, "topic", "repeat('a', 256)" },
 	{ TOPIC, "topic", "repeat('\xc3\xa9', 128)" },
 	{ TOPIC, "topic", "'a' || chr(10)" },
+	{ "apart: 0 to 3", "apart", "4" },
 	{ "key: 1 to 1024 bytes", "key", "''" },
 	{ "key: 1 to 1024 bytes", "key", "repeat('a', 1025)" },
 	{ "dedupe_key: 1 to 512 bytes", "dedupe_key", "''" },

@@ -73,6 +73,14 @@ CREATE TABLE {schema}postroom_outbox (
 	created_at {schema}postroom_time NOT NULL DEFAULT clock_timestamp(),
 	updated_at {schema}postroom_time NOT NULL DEFAULT clock_timestamp(),
 	delivered_at {schema}postroom_time,
+	-- Messages of a key share a lane; the others are spread evenly.
+	lane smallint NOT NULL GENERATED ALWAYS AS (
+		(CASE WHEN key IS NULL THEN uuid_hash(id) ELSE hashtext(key) END & 63) + 1) STORED,
+	-- 0: in its turn. Set apart: 1 claimed by itself (failed before, delayed, with a head
+	-- start), 2 held behind an earlier message of its key, 3 delayed, with a key whose order
+	-- it joins when it is due. Only 3 ever becomes 0 again.
+	apart smallint NOT NULL DEFAULT 0
+		CONSTRAINT "apart: 0 to 3" CHECK (apart BETWEEN 0 AND 3),
 
 	CONSTRAINT postroom_outbox_pkey PRIMARY KEY (id),
 	-- E4
@@ -99,17 +107,133 @@ ALTER TABLE {schema}postroom_outbox ALTER COLUMN body SET STORAGE EXTERNAL;
 -- E3
 CREATE UNIQUE INDEX postroom_outbox_dedupe
 	ON {schema}postroom_outbox (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL;
--- The two arms of a claim.
+-- What waits for its turn: without a key, and with one. Where lanes are leased there is
+-- one index on (lane, seq) for both instead: see `postroom lease`.
+CREATE INDEX postroom_outbox_turn ON {schema}postroom_outbox (next_attempt_at, seq)
+	WHERE status = 'pending' AND apart = 0 AND key IS NULL;
+CREATE INDEX postroom_outbox_keyed ON {schema}postroom_outbox (lane, seq)
+	WHERE status = 'pending' AND apart = 0 AND key IS NOT NULL;
+-- What was set apart and is claimed by itself when it is due.
 CREATE INDEX postroom_outbox_due
-	ON {schema}postroom_outbox (next_attempt_at, seq) WHERE status = 'pending';
+	ON {schema}postroom_outbox (next_attempt_at, seq) WHERE status = 'pending' AND apart IN (1, 3);
 CREATE INDEX postroom_outbox_leased
 	ON {schema}postroom_outbox (locked_until) WHERE status = 'processing';
+-- What holds back later messages of its key, or waits behind an earlier one. A dead one does
+-- only where the relay says so.
+CREATE INDEX postroom_outbox_key ON {schema}postroom_outbox (key, topic, namespace, seq)
+	WHERE key IS NOT NULL AND apart = 1 AND status IN ('pending', 'processing');
+CREATE INDEX postroom_outbox_held ON {schema}postroom_outbox (key, topic, namespace, seq)
+	WHERE status = 'pending' AND apart = 2;
+CREATE INDEX postroom_outbox_dead_key ON {schema}postroom_outbox (key, topic, namespace, seq)
+	WHERE status = 'dead' AND key IS NOT NULL;
 -- Purging what has been delivered, by age.
 CREATE INDEX postroom_outbox_delivered
 	ON {schema}postroom_outbox (delivered_at) WHERE status = 'delivered';
 -- Listing the dead, newest first.
 CREATE INDEX postroom_outbox_dead
 	ON {schema}postroom_outbox (id) WHERE status = 'dead';
+
+-- Keys that have been used, also after their messages have gone. Written with the message
+-- and not when it goes: only so does every producer see it, whatever its snapshot.
+CREATE TABLE {schema}postroom_dedupe (
+	namespace text NOT NULL,
+	topic text NOT NULL,
+	dedupe_key text NOT NULL,
+	id uuid NOT NULL,
+	created_at timestamptz NOT NULL,
+	PRIMARY KEY (namespace, topic, dedupe_key)
+);
+CREATE INDEX postroom_dedupe_created ON {schema}postroom_dedupe (created_at);
+
+CREATE FUNCTION {schema}postroom_remember() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO {schema}postroom_dedupe (namespace, topic, dedupe_key, id, created_at)
+	VALUES (NEW.namespace, NEW.topic, NEW.dedupe_key, NEW.id, NEW.created_at)
+	ON CONFLICT DO NOTHING;
+	-- While the first message is there, the table's own index refuses the second.
+	IF FOUND OR EXISTS (SELECT FROM {schema}postroom_outbox AS o WHERE o.namespace = NEW.namespace
+		AND o.topic = NEW.topic AND o.dedupe_key = NEW.dedupe_key) THEN
+		RETURN NEW;
+	END IF;
+	RETURN NULL;
+END $$;
+
+CREATE TRIGGER postroom_outbox_remember BEFORE INSERT ON {schema}postroom_outbox FOR EACH ROW
+	WHEN (NEW.dedupe_key IS NOT NULL) EXECUTE FUNCTION {schema}postroom_remember();
+
+-- One lease for a whole batch: who has claimed which messages of a lane, and until when.
+-- `lease` says how this database is claimed, the same in every row: by `row`, then the
+-- messages bear their leases themselves and a lane is locked while somebody claims from
+-- it; or by `lane`.
+CREATE TABLE {schema}postroom_lanes (
+	lane smallint NOT NULL PRIMARY KEY,
+	lease text NOT NULL DEFAULT 'row'
+		CONSTRAINT "lease: row or lane" CHECK (lease IN ('row', 'lane')),
+	locked_by uuid,
+	locked_until timestamptz,
+	-- Grows with each claim, and with each change of owner therefore.
+	epoch bigint NOT NULL DEFAULT 0,
+	-- The seq of every message claimed.
+	in_flight bigint[],
+	CONSTRAINT "locked_by, locked_until, in_flight: all or none" CHECK (
+		(locked_by IS NULL) = (locked_until IS NULL) AND (locked_by IS NULL) = (in_flight IS NULL))
+) WITH (
+	fillfactor = 20,
+	-- What is in flight stands aside: the rows stay small however many of their versions are kept.
+	toast_tuple_target = 128,
+	autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+	autovacuum_vacuum_cost_delay = 0,
+	toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 1000
+);
+ALTER TABLE {schema}postroom_lanes ALTER COLUMN in_flight SET STORAGE EXTERNAL;
+INSERT INTO {schema}postroom_lanes (lane) SELECT generate_series(1, 64);
+
+-- What was delivered under a lane's lease and is kept for a while.
+CREATE TABLE {schema}postroom_history (
+	id uuid NOT NULL,
+	seq bigint NOT NULL,
+	namespace text NOT NULL,
+	topic text NOT NULL,
+	tenant_id uuid,
+	key text,
+	dedupe_key text,
+	correlation_id text,
+	payload jsonb NOT NULL,
+	body bytea,
+	content_type text NOT NULL,
+	headers jsonb NOT NULL,
+	attempts integer NOT NULL,
+	claims bigint NOT NULL,
+	next_attempt_at timestamptz NOT NULL,
+	last_attempt_at timestamptz,
+	created_at timestamptz NOT NULL,
+	delivered_at timestamptz NOT NULL
+) WITH (
+	autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100000,
+	autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000
+);
+ALTER TABLE {schema}postroom_history ALTER COLUMN payload SET STORAGE EXTERNAL;
+ALTER TABLE {schema}postroom_history ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE INDEX postroom_history_id ON {schema}postroom_history (id);
+CREATE INDEX postroom_history_delivered ON {schema}postroom_history (delivered_at);
+
+-- Every message as it stands, whatever the kind of lease.
+CREATE VIEW {schema}postroom_messages AS
+SELECT o.id, o.seq, o.namespace, o.topic, o.tenant_id, o.key, o.dedupe_key, o.correlation_id,
+	o.payload, o.body, o.content_type, o.headers,
+	CASE WHEN l.lane IS NULL THEN o.status ELSE 'processing' END AS status,
+	CASE WHEN l.lane IS NULL THEN o.attempts ELSE o.attempts + 1 END AS attempts,
+	CASE WHEN l.lane IS NULL THEN o.claims ELSE o.claims + 1 END AS claims,
+	o.next_attempt_at, coalesce(l.locked_by, o.locked_by) AS locked_by,
+	coalesce(l.locked_until, o.locked_until) AS locked_until,
+	o.last_attempt_at, o.last_error, o.created_at, o.updated_at, o.delivered_at
+FROM {schema}postroom_outbox AS o LEFT JOIN {schema}postroom_lanes AS l
+	ON l.lane = o.lane AND o.status = 'pending' AND o.apart = 0 AND o.seq = ANY (l.in_flight)
+UNION ALL
+SELECT id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, body,
+	content_type, headers, 'delivered', attempts, claims, next_attempt_at, NULL, NULL,
+	last_attempt_at, NULL, created_at, delivered_at, delivered_at
+FROM {schema}postroom_history;
 
 -- The bell: until when a relay sleeps, in milliseconds since 1970. Producers ring only before that.
 CREATE SEQUENCE {schema}postroom_sleepers;
@@ -192,18 +316,20 @@ BEGIN
 	FOR try IN 1..50 LOOP
 		INSERT INTO {schema}postroom_outbox AS o (topic, payload, namespace, key, tenant_id,
 			dedupe_key, headers, correlation_id, content_type, body, next_attempt_at,
-			created_at, updated_at)
+			created_at, updated_at, apart)
 		VALUES (postroom_enqueue.topic, json, name, postroom_enqueue.key,
 			postroom_enqueue.tenant_id, wanted, coalesce(postroom_enqueue.headers, '{}'),
 			postroom_enqueue.correlation_id, kind, postroom_enqueue.body,
 			given.now + coalesce(delay, interval '0') - coalesce(priority, 0) * interval '1 second',
-			given.now, given.now)
+			given.now, given.now,
+			CASE WHEN delay > interval '0' THEN CASE WHEN postroom_enqueue.key IS NULL THEN 1 ELSE 3 END
+				WHEN priority > 0 AND postroom_enqueue.key IS NULL THEN 1 ELSE 0 END)
 		ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
 		RETURNING o.id INTO postroom_enqueue.id;
 		duplicate := NOT FOUND;
 		IF duplicate THEN
-			SELECT o.id INTO postroom_enqueue.id FROM {schema}postroom_outbox AS o
-			WHERE o.namespace = name AND o.topic = postroom_enqueue.topic AND o.dedupe_key = wanted;
+			SELECT d.id INTO postroom_enqueue.id FROM {schema}postroom_dedupe AS d
+			WHERE d.namespace = name AND d.topic = postroom_enqueue.topic AND d.dedupe_key = wanted;
 		END IF;
 		IF FOUND THEN
 			postroom_enqueue.dedupe_key := wanted;

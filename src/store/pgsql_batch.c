@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a claim's answer to the items of a batch. Strings stay in the answer, which the batch keeps. */
+#include "store/pgsql.h"
+
+#include <endian.h>
+#include <string.h>
+
+/* PostgreSQL counts from 2000. */
+#define EPOCH_US 946684800000000LL
+
+int64_t pr_pgsql_read_int8(const PGresult *result, int row, int column)
+{
+	uint64_t value;
+
+	memcpy(&value, PQgetvalue(result, row, column), sizeof(value));
+	return (int64_t)be64toh(value);
+}
+
+int64_t pr_pgsql_read_time(const PGresult *result, int row, int column)
+{
+	return pr_pgsql_read_int8(result, row, column) + EPOCH_US;
+}
+
+int32_t pr_pgsql_read_int4(const PGresult *result, int row, int column)
+{
+	uint32_t value;
+
+	memcpy(&value, PQgetvalue(result, row, column), sizeof(value));
+	return (int32_t)be32toh(value);
+}
+
+static const char *read_text(const PGresult *result, int row, int column)
+{
+	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
+}
+
+static const char *read_uuid(const PGresult *result, int row, int column, struct pr_arena *arena,
+			     bool *failed)
+{
+	char *text;
+
+	if (PQgetisnull(result, row, column))
+		return NULL;
+	text = pr_arena_alloc(arena, PR_UUID_SIZE);
+	if (text)
+		pr_uuid_format((const unsigned char *)PQgetvalue(result, row, column), text);
+	*failed |= !text;
+	return text;
+}
+
+/* Strings stay in the result, which the batch keeps. */
+static bool read_row(const PGresult *result, int row, struct pr_arena *arena,
+		     postroom_delivery *item)
+{
+	bool failed = false;
+
+	item->seq = pr_pgsql_read_int8(result, row, PR_COL_SEQ);
+	item->fence = pr_pgsql_read_int8(result, row, PR_COL_FENCE);
+	item->attempt = pr_pgsql_read_int4(result, row, PR_COL_ATTEMPTS);
+	item->created_at_us = pr_pgsql_read_time(result, row, PR_COL_CREATED_AT);
+	item->id = read_uuid(result, row, PR_COL_ID, arena, &failed);
+	item->ns = read_text(result, row, PR_COL_NAMESPACE);
+	item->topic = read_text(result, row, PR_COL_TOPIC);
+	item->key = read_text(result, row, PR_COL_KEY);
+	item->tenant_id = read_uuid(result, row, PR_COL_TENANT_ID, arena, &failed);
+	item->dedupe_key = read_text(result, row, PR_COL_DEDUPE_KEY);
+	item->correlation_id = read_text(result, row, PR_COL_CORRELATION_ID);
+	item->content_type = read_text(result, row, PR_COL_CONTENT_TYPE);
+	/* jsonb's binary form is a version number and the text. */
+	item->headers = read_text(result, row, PR_COL_HEADERS) + 1;
+	item->payload = read_text(result, row, PR_COL_PAYLOAD) + 1;
+	item->payload_len = (size_t)PQgetlength(result, row, PR_COL_PAYLOAD) - 1;
+	item->body = read_text(result, row, PR_COL_BODY);
+	item->body_len = (size_t)PQgetlength(result, row, PR_COL_BODY);
+	return !failed;
+}
+
+/* A batch may come from several answers. */
+struct kept {
+	PGresult *result;
+	struct kept *next;
+};
+
+static void drop_kept(void *held)
+{
+	/* The list itself is in the batch's arena. */
+	for (struct kept *kept = held; kept; kept = kept->next)
+		PQclear(kept->result);
+}
+
+static bool keep(struct postroom_batch *batch, PGresult *result)
+{
+	struct kept *kept = pr_arena_alloc(&batch->arena, sizeof(*kept));
+
+	if (!kept) {
+		PQclear(result);
+		return false;
+	}
+	*kept = (struct kept){ .result = result, .next = batch->held };
+	batch->held = kept;
+	batch->drop_held = drop_kept;
+	return true;
+}
+
+int pr_pgsql_take(PGresult *result, const char *reason, struct postroom_batch *batch,
+		  struct pr_err *err)
+{
+	int64_t due_us = 0;
+
+	if (!keep(batch, result))
+		return pr_err_nomem(err);
+	for (int row = 0; row < PQntuples(result); row++) {
+		postroom_delivery *item;
+		bool dead;
+
+		if (PQgetisnull(result, row, PR_COL_SEQ))
+			continue;
+		dead = *PQgetvalue(result, row, PG_COL_DEAD);
+		item = dead ? pr_batch_add_buried(batch) : pr_batch_add(batch);
+		if (!item || !read_row(result, row, &batch->arena, item))
+			return pr_err_nomem(err);
+		item->dead = dead;
+		if (dead)
+			item->reason = reason;
+		/* Never before what stands in front of it in the answer: that may be of its key. */
+		if (pr_pgsql_read_time(result, row, PG_COL_DUE) > due_us)
+			due_us = pr_pgsql_read_time(result, row, PG_COL_DUE);
+		item->due_us = due_us;
+		/* Leased by its lane, it is not written, and bears no claim of its own. */
+		if (pr_pgsql_read_int8(result, row, PG_COL_EPOCH) > 0) {
+			item->lane = pr_pgsql_read_int4(result, row, PG_COL_LANE);
+			item->fence = pr_pgsql_read_int8(result, row, PG_COL_EPOCH);
+			item->attempt++;
+		}
+	}
+	return POSTROOM_OK;
+}

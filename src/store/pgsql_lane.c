@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lanes: messages of a key share one, and go through it in order.
+ *
+ * 1. Whoever claims from a lane has its row locked, and takes nothing unless that
+ *    row is what it was when the statement began to look: so what it sees of
+ *    the lane's messages is the truth. Others skip the lane meanwhile.
+ * 2. Leased by `row`, the messages are written and the lane is free with the
+ *    commit; its epoch has grown, so that a statement which began to look before
+ *    takes nothing.
+ * 3. Leased by `lane`, the messages are not touched: the lane's row says who has
+ *    it, until when, and which messages are in flight. Nobody else takes
+ *    anything from it until they are settled or the lease has ended.
+ * 4. A lease that has ended is turned into leases of its messages, which have
+ *    ended too, each with an attempt counted; from there on they are claimed
+ *    one by one like any that was left behind. One transaction, so it happens
+ *    once, whoever dies over it.
+ * 5. How a database is leased is changed while nobody claims: a claim reads it
+ *    from postroom_lanes, has a lock on that table before it begins to look, and
+ *    who changes it has it alone.
+ */
+#include "base/time.h"
+#include "store/pgsql.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* fresh: what stands in the index of that kind of lease. */
+#define MET(lease_kind, fresh)                                                              \
+	PG_WITH_NOW ", seen AS MATERIALIZED (SELECT lane, epoch, (SELECT seq "               \
+	"FROM {schema}{table} AS o WHERE o.lane = l.lane AND " fresh                         \
+	" AND o.seq >= ($9::bigint[])[l.lane] AND " PG_SCOPE "ORDER BY o.seq LIMIT 1) AS head " \
+	"FROM {schema}postroom_lanes AS l WHERE lease = '" lease_kind "' AND locked_by IS NULL " \
+	"AND $8::text IS NULL), "                                                            \
+	"mine AS MATERIALIZED (SELECT l.lane, s.head FROM seen AS s "                        \
+	"JOIN {schema}postroom_lanes AS l ON l.lane = s.lane AND l.epoch = s.epoch "         \
+	"WHERE s.head IS NOT NULL AND l.locked_by IS NULL ORDER BY s.head LIMIT $12::int "   \
+	"FOR UPDATE OF l SKIP LOCKED), "                                                     \
+	"met AS MATERIALIZED (SELECT o.* FROM mine CROSS JOIN LATERAL (SELECT {columns}, "   \
+	"ctid AS place, lane, next_attempt_at, next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, " \
+	PG_BYTES " AS bytes FROM {schema}{table} AS o WHERE o.lane = mine.lane AND " fresh   \
+	" AND o.seq >= mine.head AND " PG_SCOPE "ORDER BY o.seq LIMIT $4::int) AS o "        \
+	"LIMIT $4::int), "                                                                   \
+	"keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace, NULL::bigint[] AS mine " \
+	"FROM met WHERE key IS NOT NULL), " PG_BEHIND ", " PG_PARK ", "                      \
+	"later AS (UPDATE {schema}{table} "                                                  \
+	"SET apart = CASE WHEN key IS NULL OR attempts > 0 THEN 1 ELSE 3 END "               \
+	"WHERE ctid = ANY (ARRAY(SELECT place FROM met AS m WHERE early "                    \
+	"AND NOT EXISTS (SELECT FROM behind AS b WHERE b.key = m.key AND b.topic = m.topic " \
+	"AND b.namespace = m.namespace AND b.seq < m.seq)))), "                              \
+	PG_FITTING("met " PG_BEHIND_NOTHING " AND NOT early", "lane, seq") ", "
+
+#define ANSWER                                                                              \
+	"SELECT c.*, n.met FROM (SELECT count(*) AS met FROM met) AS n "                     \
+	"LEFT JOIN claimed AS c ON true ORDER BY seq"
+
+#define CLAIM_ROWS                                                                          \
+	MET("row", "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL")             \
+	"passed AS (UPDATE {schema}postroom_lanes SET epoch = epoch + 1 "                    \
+	"WHERE lane IN (SELECT lane FROM fitting)), "                                        \
+	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET                               \
+	" WHERE ctid = ANY (ARRAY(SELECT place FROM fitting)) "                              \
+	"RETURNING {columns}, status = 'dead' AS buried, lane::int AS of_lane, "              \
+	"0::bigint AS of_epoch, next_attempt_at AS due) " ANSWER
+
+#define CLAIM_LANES                                                                         \
+	MET("lane", "o.status = 'pending' AND o.apart = 0")                                  \
+	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "           \
+	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                 \
+	"epoch = l.epoch + 1, in_flight = f.seqs "                                           \
+	"FROM (SELECT lane, array_agg(seq) AS seqs FROM fitting GROUP BY lane) AS f "        \
+	"WHERE l.lane = f.lane RETURNING l.lane, l.epoch), "                                 \
+	"claimed AS (SELECT {columns}, false AS buried, lane::int AS of_lane, "              \
+	"epoch AS of_epoch, next_attempt_at AS due FROM fitting JOIN leased USING (lane)) " ANSWER
+
+const char *pr_pgsql_lanes_sql(enum pr_lease_kind kind)
+{
+	return kind == PR_LEASE_LANE ? CLAIM_LANES : CLAIM_ROWS;
+}
+
+void pr_pgsql_learn_lanes(struct pgsql_store *store, const PGresult *result, size_t count,
+			  size_t limit)
+{
+	bool used[PG_LANES + 1] = { false };
+	int64_t lanes = 0;
+
+	for (int row = 0; row < PQntuples(result) && count > 0; row++) {
+		int32_t lane = pr_pgsql_read_int4(result, row, PG_COL_LANE);
+
+		lanes += !used[lane];
+		used[lane] = true;
+		store->marks[lane] = pr_pgsql_read_int8(result, row, PR_COL_SEQ) + 1;
+	}
+	if (store->kind == PR_LEASE_LANE)
+		store->in_flight += count;
+	/* A full batch shows how many it takes; others may have the rest. */
+	if (count >= limit)
+		store->lanes_wanted = lanes;
+	else
+		store->lanes_wanted = store->lanes_wanted * 2 < PG_LANES ? store->lanes_wanted * 2 :
+									   PG_LANES;
+}
+
+/*
+ * mine: lanes that are still this worker's. Delivered messages leave; failed ones
+ * are set apart; released ones are as they were. Messages are found by lane and
+ * seq one by one, as in pgsql_settle.c.
+ */
+#define FOUND                                                                               \
+	"t.status = 'pending' AND t.apart = 0 "                                              \
+	"AND t.lane = ANY (ARRAY[v.lane]) AND t.seq = ANY (ARRAY[v.seq])"
+
+#define SETTLE_LANES(gone, kept)                                                            \
+	PG_WITH_NOW ", mine AS MATERIALIZED (SELECT l.lane, l.in_flight "                    \
+	"FROM unnest($1::smallint[], $2::bigint[]) AS w(lane, epoch) "                       \
+	"JOIN {schema}postroom_lanes AS l ON l.lane = w.lane AND l.epoch = w.epoch "         \
+	"WHERE l.locked_by = $8::uuid ORDER BY l.lane FOR UPDATE OF l), "                    \
+	"ours AS MATERIALIZED (SELECT v.* FROM unnest($3::smallint[], $4::bigint[], "        \
+	"$5::int[], $6::text[], $7::bigint[]) WITH ORDINALITY "                              \
+	"AS v(lane, seq, fate, reason, delay, n) JOIN mine USING (lane)), "                  \
+	"gone AS (DELETE FROM {schema}{table} AS t USING ours AS v "                         \
+	"WHERE v.fate = 1 AND " FOUND " RETURNING v.n" gone "), " kept                       \
+	"changed AS (UPDATE {schema}{table} AS t SET "                                       \
+	"status = CASE v.fate WHEN 3 THEN 'dead' ELSE 'pending' END, "                       \
+	"attempts = attempts + (v.fate > 0)::int, claims = claims + (v.fate > 0)::int, "     \
+	"apart = (v.fate > 0)::int, next_attempt_at = CASE v.fate WHEN 2 "                   \
+	"THEN " PG_AT " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "     \
+	"last_error = v.reason, "                                                            \
+	"last_attempt_at = CASE WHEN v.fate > 0 THEN " PG_AT " ELSE last_attempt_at END, "   \
+	"updated_at = " PG_AT " FROM ours AS v "                                             \
+	"WHERE (v.fate > 1 OR (v.fate = 0 AND v.reason IS NOT NULL)) AND " FOUND             \
+	" RETURNING v.n), "                                                                  \
+	"rest AS MATERIALIZED (SELECT lane, CASE WHEN NOT $9::boolean THEN nullif(ARRAY("    \
+	"SELECT unnest(in_flight) EXCEPT SELECT seq FROM ours WHERE ours.lane = mine.lane), " \
+	"'{}') END AS seqs FROM mine), "                                                     \
+	"let_go AS (UPDATE {schema}postroom_lanes AS l SET in_flight = rest.seqs, "          \
+	"locked_by = CASE WHEN rest.seqs IS NOT NULL THEN l.locked_by END, "                 \
+	"locked_until = CASE WHEN rest.seqs IS NOT NULL THEN l.locked_until END "            \
+	"FROM rest WHERE l.lane = rest.lane) "                                               \
+	"SELECT n FROM gone UNION ALL SELECT n FROM changed "                                \
+	"UNION ALL SELECT n FROM ours WHERE fate = 0 AND reason IS NULL"
+
+const char pr_pgsql_settle_lanes_forget[] = SETTLE_LANES("", "");
+const char pr_pgsql_settle_lanes_keep[] = SETTLE_LANES(
+	", t.id, t.seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "
+	"body, content_type, headers, attempts + 1 AS attempts, claims + 1 AS claims, "
+	"next_attempt_at, " PG_AT " AS last_attempt_at, created_at, " PG_AT " AS delivered_at",
+	"kept AS (INSERT INTO {schema}postroom_history (" PG_HISTORY_COLUMNS ") "
+	"SELECT " PG_HISTORY_COLUMNS " FROM gone), ");
+
+const char pr_pgsql_renew_lanes[] =
+	PG_WITH_NOW " UPDATE {schema}postroom_lanes AS l SET "
+	"locked_until = " PG_AT " + $4::bigint * interval '1 millisecond' "
+	"FROM unnest($1::smallint[], $2::bigint[]) AS w(lane, epoch) "
+	"WHERE l.lane = w.lane AND l.epoch = w.epoch AND l.locked_by = $3::uuid "
+	"RETURNING l.lane::bigint";
+
+#define TAKE_OVER                                                                           \
+	PG_WITH_NOW ", lost AS MATERIALIZED (SELECT lane, locked_by, locked_until, in_flight " \
+	"FROM {schema}postroom_lanes WHERE locked_until < " PG_AT                            \
+	" FOR UPDATE SKIP LOCKED), "                                                         \
+	"left_behind AS (UPDATE {schema}{table} AS t SET status = '{active}', "              \
+	"attempts = attempts + 1, claims = claims + 1, apart = 1, locked_by = v.locked_by, " \
+	"locked_until = v.locked_until, last_attempt_at = v.locked_until, updated_at = " PG_AT \
+	" FROM lost AS v WHERE t.lane = v.lane AND t.ctid = ANY (ARRAY("                     \
+	"SELECT o.ctid FROM (SELECT lane, unnest(in_flight) AS seq FROM lost) AS w "         \
+	"CROSS JOIN LATERAL (SELECT ctid FROM {schema}{table} AS o WHERE o.status = 'pending' " \
+	"AND o.apart = 0 AND o.lane = w.lane AND o.seq = w.seq LIMIT 1) AS o))) "            \
+	"UPDATE {schema}postroom_lanes SET locked_by = NULL, locked_until = NULL, "          \
+	"in_flight = NULL, epoch = epoch + 1 WHERE lane IN (SELECT lane FROM lost)"
+
+struct pgsql_step pr_pgsql_taking_over(struct pgsql_params *no_params)
+{
+	return (struct pgsql_step){ .slot = PG_TAKE_OVER, .sql = TAKE_OVER, .params = no_params };
+}
+
+static int look(struct pgsql_store *store, bool *ret_lost, struct pr_err *err)
+{
+	struct pgsql_params params = { 0 };
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+
+	result = pr_pgsql_run(store, PG_KIND, &pr_table_outbox,
+			      "SELECT lease = 'lane', EXISTS (SELECT FROM {schema}postroom_lanes "
+			      "WHERE locked_until < clock_timestamp()) "
+			      "FROM {schema}postroom_lanes WHERE lane = 1",
+			      &params, false, "looking how messages are leased", err);
+	if (!result)
+		return err->status;
+	if (PQntuples(result) == 0)
+		return pr_err_set(err, POSTROOM_SCHEMA,
+				  "postroom_lanes is empty: its rows 1 to %d were deleted", PG_LANES);
+	store->kind = *PQgetvalue(result, 0, 0) == 't' ? PR_LEASE_LANE : PR_LEASE_ROW;
+	if (store->lanes_wanted == 0)
+		store->lanes_wanted = PG_LANES;
+	store->kind_known = true;
+	*ret_lost = *PQgetvalue(result, 0, 1) == 't';
+	return POSTROOM_OK;
+}
+
+int pr_pgsql_know_kind(struct pgsql_store *store, struct pr_err *err)
+{
+	bool lost;
+
+	return store->kind_known ? POSTROOM_OK : look(store, &lost, err);
+}
+
+int pr_pgsql_take_over(struct pgsql_store *store, const struct pr_table *table,
+		       struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+	bool lost;
+	int status = look(store, &lost, err);
+
+	if (status < 0 || !lost)
+		return status;
+	result = pr_pgsql_run(store, PG_TAKE_OVER, table, TAKE_OVER, &params, false,
+			      "taking over lanes", err);
+	return result ? POSTROOM_OK : err->status;
+}
+
+/* What a claim of each kind reads; the other's only costs the producers. */
+static const struct {
+	const char *name;
+	const char *definition;
+	enum pr_lease_kind kind;
+} indexes[] = {
+	{ "postroom_outbox_turn",
+	  " ON {schema}postroom_outbox (next_attempt_at, seq) "
+	  "WHERE status = 'pending' AND apart = 0 AND key IS NULL",
+	  PR_LEASE_ROW },
+	{ "postroom_outbox_keyed",
+	  " ON {schema}postroom_outbox (lane, seq) "
+	  "WHERE status = 'pending' AND apart = 0 AND key IS NOT NULL",
+	  PR_LEASE_ROW },
+	{ "postroom_outbox_lane",
+	  " ON {schema}postroom_outbox (lane, seq) WHERE status = 'pending' AND apart = 0",
+	  PR_LEASE_LANE },
+};
+#define INDEXES (sizeof(indexes) / sizeof(indexes[0]))
+
+#define CHANGING "changing how messages are leased"
+
+/* Runs a command, put together from three parts, with {schema} filled in. */
+static int command(struct pgsql_store *store, const char *before, const char *name,
+		   const char *after, struct pr_err *err)
+{
+	PR_CLEANUP_BUF struct pr_buf text = { 0 };
+	PGresult *result;
+	char *sql;
+
+	pr_buf_puts(&text, before);
+	pr_buf_puts(&text, name);
+	pr_buf_puts(&text, after);
+	sql = text.failed ? NULL : pr_pgsql_sql(store, NULL, text.data);
+	if (!sql)
+		return pr_err_nomem(err);
+	result = pr_pgsql_query(store, sql, NULL, CHANGING, err);
+	free(sql);
+	PQclear(result);
+	return result ? POSTROOM_OK : err->status;
+}
+
+static int drop_index(struct pgsql_store *store, const char *name, struct pr_err *err)
+{
+	return command(store, "DROP INDEX CONCURRENTLY IF EXISTS {schema}", name, "", err);
+}
+
+/* One that was not finished the last time is of no use, and stands in the way. */
+static int make_index(struct pgsql_store *store, const char *name, const char *definition,
+		      struct pr_err *err)
+{
+	struct pgsql_params params = { 0 };
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	char *sql = pr_pgsql_sql(store, NULL,
+				 "SELECT indisvalid FROM pg_index "
+				 "WHERE indrelid = '{schema}postroom_outbox'::regclass "
+				 "AND indexrelid::regclass::text ~ ('(^|[.])' || $1 || '$')");
+	int status = POSTROOM_OK;
+
+	if (!sql)
+		return pr_err_nomem(err);
+	pr_pgsql_text(&params, name);
+	result = pr_pgsql_query(store, sql, &params, CHANGING, err);
+	free(sql);
+	if (!result)
+		return err->status;
+	if (PQntuples(result) > 0 && *PQgetvalue(result, 0, 0) == 't')
+		return POSTROOM_OK;
+	if (PQntuples(result) > 0)
+		status = drop_index(store, name, err);
+	if (status >= 0)
+		status = command(store, "CREATE INDEX CONCURRENTLY ", name, definition, err);
+	return status;
+}
+
+/* The table is locked for a moment; who can not have it makes way for others, and tries again. */
+#define LOCK_TRIES 60
+
+static int set_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
+{
+	int status = POSTROOM_BUSY;
+
+	for (int i = 0; i < LOCK_TRIES && status == POSTROOM_BUSY; i++) {
+		if (i > 0 && pr_stop_wait(store->stop, 500))
+			break;
+		status = command(store,
+				 "BEGIN; SET LOCAL lock_timeout = '500ms'; "
+				 "LOCK TABLE {schema}postroom_lanes IN ACCESS EXCLUSIVE MODE; "
+				 "UPDATE {schema}postroom_lanes SET lease = ",
+				 kind == PR_LEASE_LANE ? "'lane'" : "'row'", "; COMMIT", err);
+		if (status < 0)
+			command(store, "ROLLBACK", "", "", &(struct pr_err){ 0 });
+	}
+	return status;
+}
+
+/* Leases of lanes end when their messages are settled, or by themselves. */
+static int await_lanes(struct pgsql_store *store, struct pr_err *err)
+{
+	for (;;) {
+		struct pgsql_params params = { 0 };
+		PR_CLEANUP_RESULT PGresult *result = NULL;
+		bool leased;
+		int status = pr_pgsql_take_over(store, &pr_table_outbox, err);
+
+		if (status < 0)
+			return status;
+		result = pr_pgsql_run(store, PG_LEASED_LANES, &pr_table_outbox,
+				      "SELECT EXISTS (SELECT FROM {schema}postroom_lanes "
+				      "WHERE locked_by IS NOT NULL)",
+				      &params, false, CHANGING, err);
+		if (!result)
+			return err->status;
+		leased = *PQgetvalue(result, 0, 0) == 't';
+		if (!leased)
+			return POSTROOM_OK;
+		if (pr_stop_wait(store->stop, 100))
+			return pr_err_set(err, POSTROOM_STOPPED,
+					  CHANGING ": told to stop while lanes are still leased; "
+						   "run it again to finish");
+	}
+}
+
+static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
+{
+	int status = POSTROOM_OK;
+
+	for (size_t i = 0; status >= 0 && i < INDEXES; i++) {
+		if (indexes[i].kind == kind)
+			status = make_index(store, indexes[i].name, indexes[i].definition, err);
+	}
+	if (status >= 0)
+		status = set_kind(store, kind, err);
+	if (status >= 0 && kind == PR_LEASE_ROW)
+		status = await_lanes(store, err);
+	for (size_t i = 0; status >= 0 && i < INDEXES; i++) {
+		if (indexes[i].kind != kind)
+			status = drop_index(store, indexes[i].name, err);
+	}
+	return status;
+}
+
+int pr_pgsql_lease(struct postroom_store *base, const enum pr_lease_kind *want,
+		   enum pr_lease_kind *ret, struct pr_err *err)
+{
+	struct pgsql_store *store = pgsql_store(base);
+	bool lost;
+	/* Also when it is so already: somebody may have been stopped halfway. */
+	int status = want ? change_kind(store, *want, err) : POSTROOM_OK;
+
+	if (status >= 0)
+		status = look(store, &lost, err);
+	if (status >= 0)
+		*ret = store->kind;
+	return status;
+}
