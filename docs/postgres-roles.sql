@@ -24,9 +24,11 @@ SET LOCAL search_path = :"schema";
 GRANT USAGE ON SCHEMA :"schema" TO :"producer";
 GRANT SELECT ON postroom_migrations TO :"producer";
 GRANT INSERT (id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, body,
-	content_type, headers, next_attempt_at, created_at, updated_at)
+	content_type, headers, next_attempt_at, created_at, updated_at, apart)
 	ON postroom_outbox TO :"producer";
 GRANT SELECT (id, namespace, topic, dedupe_key) ON postroom_outbox TO :"producer";
+-- Keys outlive their messages.
+GRANT SELECT, INSERT ON postroom_dedupe TO :"producer";
 -- Many messages at once draw their seq before they are sorted by key.
 GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq TO :"producer";
 -- Whether a relay sleeps and is to be woken.
@@ -40,8 +42,14 @@ GRANT USAGE ON SCHEMA :"schema" TO :"relay";
 GRANT SELECT ON postroom_migrations TO :"relay";
 GRANT SELECT, DELETE ON postroom_outbox TO :"relay";
 GRANT UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_until,
-	last_attempt_at, last_error, updated_at, delivered_at)
+	last_attempt_at, last_error, updated_at, delivered_at, apart)
 	ON postroom_outbox TO :"relay";
+GRANT SELECT ON postroom_lanes, postroom_messages TO :"relay";
+GRANT UPDATE (locked_by, locked_until, epoch, in_flight) ON postroom_lanes TO :"relay";
+GRANT SELECT, INSERT, DELETE ON postroom_history TO :"relay";
+-- What is locked before it is deleted has to be a row that could be changed.
+GRANT UPDATE (delivered_at) ON postroom_history TO :"relay";
+GRANT SELECT, DELETE, UPDATE (created_at) ON postroom_dedupe TO :"relay";
 GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq TO :"relay";
 -- Saying until when it sleeps.
 GRANT SELECT, UPDATE ON SEQUENCE postroom_sleepers TO :"relay";
@@ -50,7 +58,7 @@ GRANT SELECT, UPDATE ON SEQUENCE postroom_sleepers TO :"relay";
 -- Readers list, show and count, payloads included.
 \if :{?reader}
 GRANT USAGE ON SCHEMA :"schema" TO :"reader";
-GRANT SELECT ON postroom_migrations, postroom_outbox TO :"reader";
+GRANT SELECT ON postroom_migrations, postroom_outbox, postroom_messages TO :"reader";
 \endif
 
 COMMIT;

@@ -23,13 +23,11 @@ typedef int (*step_fn)(struct pr_worker *worker, int64_t *ret, struct pr_err *er
 
 static int sweep(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->relay->config;
-	int status;
+	struct pr_next next = pr_claim_prepare(worker, AT_ONCE);
+	int status = worker->store->ops->sweep(worker->store, &pr_table_outbox, &next.claim,
+					       next.batch, err);
 
-	pr_batch_reset(worker->batch);
-	status = worker->store->ops->sweep(worker->store, &pr_table_outbox, &config->scope,
-					   config->policy.max_attempts, AT_ONCE, worker->batch,
-					   err);
+	worker->batch = next.batch;
 	if (status < 0)
 		return status;
 	pr_log_buried(worker);

@@ -106,12 +106,13 @@ static int rest(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
 {
 	const struct pr_relay_config *config = &worker->relay->config;
 	int64_t longest_ms = config->drain ? DRAIN_POLL_MS : config->poll_interval_ms;
+	struct pr_claim claim = { .scope = config->scope, .block = config->policy.block };
 	bool unfinished = true;
 	int status = POSTROOM_OK;
 
 	if (config->drain)
-		status = worker->store->ops->unfinished(worker->store, &pr_table_outbox,
-							&config->scope, &unfinished, err);
+		status = worker->store->ops->unfinished(worker->store, &pr_table_outbox, &claim,
+							&unfinished, err);
 	if (status < 0)
 		return status;
 	if (!unfinished) {

@@ -96,12 +96,18 @@ static const char *privilege_for(const char *message, const char *doing)
 		{ "database ", "", "CONNECT" },
 		{ "table postroom_outbox", "enqueue",
 		  "INSERT, and SELECT of id, namespace, topic and dedupe_key," },
+		{ "table postroom_dedupe", "enqueue", "SELECT and INSERT" },
+		{ "table postroom_dedupe", "", "SELECT, UPDATE and DELETE" },
+		{ "table postroom_history", "", "SELECT, INSERT, UPDATE and DELETE" },
+		{ "table postroom_lanes", "changing ", "to be that of the owner, who may do all" },
+		{ "table postroom_lanes", "", "SELECT and UPDATE" },
 		{ "table postroom_outbox", "purging ", "SELECT, UPDATE and DELETE" },
 		{ "table postroom_outbox", "claiming ", "SELECT and UPDATE" },
 		{ "table postroom_outbox", "settling ", "SELECT and UPDATE" },
 		{ "table postroom_outbox", "renewing ", "SELECT and UPDATE" },
 		{ "table postroom_outbox", "retrying ", "SELECT and UPDATE" },
 		{ "table ", "", "SELECT" },
+		{ "view ", "", "SELECT" },
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {

@@ -50,8 +50,7 @@ enum pgsql_arm {
 
 struct pgsql_reading {
 	int64_t head_due_us; /* when the index is to be read from its head again */
-	int64_t look_at_us;  /* it was empty: when to look again while others are not, */
-	int skip;	     /* and after how many claims */
+	int skip;	     /* it was empty: how many claims to leave it alone while others are not */
 	bool busy;	     /* the last batch was full */
 	bool from_mark;	     /* and was read from the mark on */
 };
@@ -192,10 +191,9 @@ int pr_pgsql_turn(struct postroom_store *store, const struct pr_table *table,
 		  postroom_delivery *items, size_t count, const struct pr_policy *policy,
 		  const struct pr_claim *claim, struct postroom_batch *next, struct pr_err *err);
 int pr_pgsql_sweep(struct postroom_store *store, const struct pr_table *table,
-		   const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
-		   struct postroom_batch *batch, struct pr_err *err);
+		   const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 int pr_pgsql_unfinished(struct postroom_store *store, const struct pr_table *table,
-			const struct pr_scope *scope, bool *ret, struct pr_err *err);
+			const struct pr_claim *claim, bool *ret, struct pr_err *err);
 
 /* What one arm is asked. */
 struct pgsql_asking {
@@ -341,8 +339,8 @@ void pr_pgsql_release_settling(struct pgsql_settling *settling);
 /* What was held behind finished messages of these items' keys goes on. */
 int pr_pgsql_free_keys(struct pgsql_store *store, const struct pr_table *table,
 		       const postroom_delivery *items, size_t count, struct pr_err *err);
-/* The same for all keys: who finished a message may have died before. */
-int pr_pgsql_free_stranded(struct pgsql_store *store, const struct pr_table *table,
+/* The same for all keys: who finished a message may have died before, or let the dead block. */
+int pr_pgsql_free_stranded(struct pgsql_store *store, const struct pr_table *table, bool block,
 			   struct pr_err *err);
 
 /* pgsql_admin.c */

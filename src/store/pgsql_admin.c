@@ -241,7 +241,7 @@ static int revive_one(struct pgsql_store *store, const struct pr_table *table, c
 	if (!result)
 		return err->status;
 	if (strcmp(PQcmdTuples(result), "0") != 0)
-		return pr_pgsql_free_stranded(store, table, err);
+		return pr_pgsql_free_stranded(store, table, false, err);
 	status = status_of(store, id, state, err);
 	if (status < 0)
 		return status;
@@ -286,7 +286,7 @@ int pr_pgsql_retry(struct postroom_store *base, const struct pr_table *table, co
 	if (!result)
 		return err->status;
 	*ret = atoll(PQcmdTuples(result));
-	return pr_pgsql_free_stranded(pgsql_store(base), table, err);
+	return pr_pgsql_free_stranded(pgsql_store(base), table, false, err);
 }
 
 /* Of many relays one purges at a time: who can not have the lock leaves it to its holder. */
@@ -350,7 +350,7 @@ int pr_pgsql_purge(struct postroom_store *base, const postroom_filter *filter, i
 	if (status < 0)
 		return status;
 	if (dead)
-		return pr_pgsql_free_stranded(pgsql_store(base), &pr_table_outbox, err);
+		return pr_pgsql_free_stranded(pgsql_store(base), &pr_table_outbox, false, err);
 	if (*ret == limit)
 		return POSTROOM_OK;
 	params.count = PURGE_LIMIT;

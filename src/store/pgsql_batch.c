@@ -102,10 +102,24 @@ static bool keep(struct postroom_batch *batch, PGresult *result)
 	return true;
 }
 
+/* Due before others, but never before an earlier one of its key. */
+static void stay_behind(const postroom_delivery *first, postroom_delivery *item)
+{
+	for (const postroom_delivery *earlier = item; item->key && earlier-- > first;) {
+		if (earlier->key && strcmp(earlier->key, item->key) == 0 &&
+		    strcmp(earlier->topic, item->topic) == 0 && strcmp(earlier->ns, item->ns) == 0) {
+			if (earlier->due_us > item->due_us)
+				item->due_us = earlier->due_us;
+			return;
+		}
+	}
+}
+
 int pr_pgsql_take(PGresult *result, const char *reason, struct postroom_batch *batch,
 		  struct pr_err *err)
 {
-	int64_t due_us = 0;
+	size_t first = batch->count;
+	int64_t latest_us = 0;
 
 	if (!keep(batch, result))
 		return pr_err_nomem(err);
@@ -120,12 +134,15 @@ int pr_pgsql_take(PGresult *result, const char *reason, struct postroom_batch *b
 		if (!item || !read_row(result, row, &batch->arena, item))
 			return pr_err_nomem(err);
 		item->dead = dead;
-		if (dead)
+		if (dead) {
 			item->reason = reason;
-		/* Never before what stands in front of it in the answer: that may be of its key. */
-		if (pr_pgsql_read_time(result, row, PG_COL_DUE) > due_us)
-			due_us = pr_pgsql_read_time(result, row, PG_COL_DUE);
-		item->due_us = due_us;
+			continue;
+		}
+		item->due_us = pr_pgsql_read_time(result, row, PG_COL_DUE);
+		if (item->due_us < latest_us)
+			stay_behind(batch->items + first, item);
+		else
+			latest_us = item->due_us;
 		/* Leased by its lane, it is not written, and bears no claim of its own. */
 		if (pr_pgsql_read_int8(result, row, PG_COL_EPOCH) > 0) {
 			item->lane = pr_pgsql_read_int4(result, row, PG_COL_LANE);

@@ -62,11 +62,10 @@
 
 /*
  * What was delayed and has a key joins the order of its key now, at its end.
- * The due time that counts is that of the last before it in its key.
  */
 #define CLAIM_ITSELF                                                                        \
 	PG_WITH_NOW ", chosen AS MATERIALIZED (SELECT ctid AS place, seq, key, topic, "      \
-	"namespace, apart, next_attempt_at, " PG_BYTES " AS bytes FROM {schema}{table} "     \
+	"namespace, apart, " PG_BYTES " AS bytes FROM {schema}{table} "     \
 	"WHERE status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT         \
 	" AND $9::bigint = 0 AND " PG_SCOPE                                                  \
 	"ORDER BY next_attempt_at, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "              \
@@ -75,14 +74,11 @@
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM chosen WHERE apart = 3))), "              \
 	"keys AS MATERIALIZED (SELECT key, topic, namespace, array_agg(seq) AS mine "        \
 	"FROM chosen WHERE apart = 1 AND key IS NOT NULL GROUP BY 1, 2, 3), "                \
-	"met AS MATERIALIZED (SELECT c.*, max(next_attempt_at) OVER (PARTITION BY key, topic, " \
-	"namespace, CASE WHEN key IS NULL THEN seq END ORDER BY seq) AS turn "               \
-	"FROM chosen AS c WHERE apart = 1), "                                                \
+	"met AS MATERIALIZED (SELECT * FROM chosen WHERE apart = 1), "                       \
 	PG_BEHIND ", " PG_PARK ", "                                                          \
 	PG_FITTING("met " PG_BEHIND_NOTHING, "seq") ", " CLAIM_THEM                          \
 	"SELECT c.*, n.met FROM (SELECT count(*) AS met FROM chosen) AS n "                  \
-	"LEFT JOIN (SELECT {columns}, buried, of_lane, of_epoch, turn FROM claimed "         \
-	"JOIN (SELECT seq, turn FROM met) AS m USING (seq)) AS c ON true ORDER BY turn, seq"
+	"LEFT JOIN claimed AS c ON true ORDER BY seq"
 
 /* The earliest of its key: the others wait for it. */
 #define CLAIM_EXPIRED                                                                       \
@@ -231,7 +227,6 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 	if (!reading->from_mark)
 		reading->head_due_us = now_us + (pause_us < REREAD_US ? pause_us : REREAD_US);
 	reading->busy = met >= asking->limit;
-	reading->look_at_us = met == 0 ? now_us + pause_us : 0;
 	reading->skip = met == 0 ? QUIET_CLAIMS : 0;
 	if (count >= (size_t)asking->limit)
 		store->first_arm = (asking->arm + 1) % PG_ARMS_IN_TURN;
@@ -284,7 +279,7 @@ static bool has_turn(const struct pgsql_store *store, enum pgsql_arm arm)
 static bool is_quiet(struct pgsql_reading *reading)
 {
 	if (reading->skip == 0)
-		return reading->look_at_us > pr_mono_us();
+		return false;
 	reading->skip--;
 	return true;
 }
@@ -468,23 +463,21 @@ int pr_pgsql_turn(struct postroom_store *base, const struct pr_table *table,
 }
 
 int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
-		   const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
-		   struct postroom_batch *batch, struct pr_err *err)
+		   const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
-	struct pr_claim claim = { .scope = *scope,
-				  .max_attempts = max_attempts,
-				  .max_bytes = SIZE_MAX };
+	struct pr_claim whole = *claim;
 	int64_t met;
 	int status = pr_pgsql_go_by_index(store, err);
 
+	whole.max_bytes = SIZE_MAX;
 	if (status >= 0)
 		status = pr_pgsql_take_over(store, table, err);
 	if (status >= 0)
-		status = run_arm(store, table, &claim, PG_ARM_EXPIRED, limit, max_attempts, batch, &met,
-				 err);
+		status = run_arm(store, table, &whole, PG_ARM_EXPIRED, claim->limit,
+				 claim->max_attempts, batch, &met, err);
 	if (status >= 0)
-		status = pr_pgsql_free_stranded(store, table, err);
+		status = pr_pgsql_free_stranded(store, table, claim->block, err);
 	if (status < 0)
 		pr_batch_reset(batch);
 	return status;
@@ -506,13 +499,16 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 	"OR " WAITING("apart = 0 AND next_attempt_at <= " PG_NOW " AND " LEASED_BY("lane"))
 
 int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *table,
-			const struct pr_scope *scope, bool *ret, struct pr_err *err)
+			const struct pr_claim *claim, bool *ret, struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
 	struct pgsql_params params = { 0 };
 
-	if (!pr_pgsql_add_scope(&params, scope, &pattern))
+	/* Others may have let the dead block. */
+	if (pr_pgsql_free_stranded(pgsql_store(base), table, claim->block, err) < 0)
+		return err->status;
+	if (!pr_pgsql_add_scope(&params, &claim->scope, &pattern))
 		return pr_err_nomem(err);
 	result = pr_pgsql_run(pgsql_store(base), PG_UNFINISHED, table, UNFINISHED, &params, false,
 			      "looking for work", err);

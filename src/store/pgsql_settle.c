@@ -85,13 +85,13 @@ _Static_assert(PR_FATE_RELEASE == 0 && PR_FATE_DONE == 1 && PR_FATE_RETRY == 2 &
 	"SELECT h.place FROM keys AS k CROSS JOIN LATERAL (SELECT ctid AS place "            \
 	"FROM {schema}{table} WHERE " PG_OF_KEY "AND status = 'pending' AND apart = 2 "      \
 	"ORDER BY seq LIMIT " RUN ") AS h WHERE (SELECT true FROM {schema}{table} WHERE "    \
-	PG_OF_KEY "AND apart = 1 AND status IN ('pending', '{active}') LIMIT 1) IS NULL))"
+	PG_OF_KEY "AND apart = 1 AND status IN ('pending', '{active}') LIMIT 1) IS NULL"
 
 /* Nearly always nothing is held at all. */
 #define FREE_KEYS                                                                           \
 	"WITH keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace "                  \
 	"FROM unnest($1::text[], $2::text[], $3::text[]) AS k(key, topic, namespace) "       \
-	"WHERE EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND apart = 2))" FREE
+	"WHERE EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND apart = 2))" FREE "))"
 
 /* From key to key, not from message to message. */
 #define FREE_STRANDED                                                                       \
@@ -101,7 +101,9 @@ _Static_assert(PR_FATE_RELEASE == 0 && PR_FATE_DONE == 1 && PR_FATE_RETRY == 2 &
 	"(SELECT key, topic, namespace FROM {schema}{table} "                                \
 	"WHERE status = 'pending' AND apart = 2 "                                            \
 	"AND (key, topic, namespace) > (k.key, k.topic, k.namespace) "                       \
-	"ORDER BY key, topic, namespace LIMIT 1) AS n)" FREE
+	"ORDER BY key, topic, namespace LIMIT 1) AS n)" FREE                                 \
+	" AND (NOT $1::boolean OR (SELECT true FROM {schema}{table} WHERE " PG_OF_KEY        \
+	"AND status = 'dead' LIMIT 1) IS NULL)))"
 
 static void reset_arrays(struct pgsql_store *store)
 {
@@ -416,12 +418,13 @@ int pr_pgsql_free_keys(struct pgsql_store *store, const struct pr_table *table,
 	return result ? POSTROOM_OK : err->status;
 }
 
-int pr_pgsql_free_stranded(struct pgsql_store *store, const struct pr_table *table,
+int pr_pgsql_free_stranded(struct pgsql_store *store, const struct pr_table *table, bool block,
 			   struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 
+	pr_pgsql_text(&params, block ? "t" : "f");
 	result = pr_pgsql_run(store, PG_FREE_STRANDED, table, FREE_STRANDED, &params, false,
 			      "freeing keys", err);
 	return result ? POSTROOM_OK : err->status;

@@ -248,7 +248,7 @@ int postroom_renew(postroom_store *store, postroom_batch *batch, postroom_delive
 int postroom_sweep(postroom_store *store, int32_t max_attempts, int64_t *ret_buried)
 {
 	enum { AT_ONCE = 500 };
-	static const struct pr_scope everything;
+	struct pr_claim claim = { .max_attempts = max_attempts, .limit = AT_ONCE };
 	struct postroom_batch batch = { 0 };
 	int64_t buried = 0;
 	int status;
@@ -256,8 +256,7 @@ int postroom_sweep(postroom_store *store, int32_t max_attempts, int64_t *ret_bur
 	pr_err_clear(&store->err);
 	do {
 		pr_batch_reset(&batch);
-		status = store->ops->sweep(store, &pr_table_outbox, &everything, max_attempts,
-					   AT_ONCE, &batch, &store->err);
+		status = store->ops->sweep(store, &pr_table_outbox, &claim, &batch, &store->err);
 		buried += (int64_t)batch.buried_count;
 	} while (status >= 0 && batch.buried_count == AT_ONCE);
 	pr_batch_release(&batch);

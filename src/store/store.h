@@ -102,10 +102,13 @@ struct pr_store_ops {
 	int (*turn)(struct postroom_store *store, const struct pr_table *table,
 		    postroom_delivery *items, size_t count, const struct pr_policy *policy,
 		    const struct pr_claim *claim, struct postroom_batch *next, struct pr_err *err);
-	/* Buries expired leases without attempts left, at most limit; they are added to batch->buried. */
+	/*
+	 * Buries expired leases without attempts left, at most limit; they are added to
+	 * batch->buried. Frees what is held behind nothing any more.
+	 */
 	int (*sweep)(struct postroom_store *store, const struct pr_table *table,
-		     const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
-		     struct postroom_batch *batch, struct pr_err *err);
+		     const struct pr_claim *claim, struct postroom_batch *batch,
+		     struct pr_err *err);
 	/*
 	 * Sleeps until something may be due, for max_ms at most: less when a message
 	 * becomes due by itself, when told to stop, and when a producer rings, if this
@@ -113,9 +116,12 @@ struct pr_store_ops {
 	 */
 	int (*wait)(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_scope *scope, int64_t max_ms, struct pr_err *err);
-	/* Is anything leased, due, or waiting for another try? Delayed and never tried does not count. */
+	/*
+	 * Is anything leased, due, or waiting for another try? What is delayed and was
+	 * never tried does not count, nor what the dead hold back where they block.
+	 */
 	int (*unfinished)(struct postroom_store *store, const struct pr_table *table,
-			  const struct pr_scope *scope, bool *ret, struct pr_err *err);
+			  const struct pr_claim *claim, bool *ret, struct pr_err *err);
 
 	/* The operator's side; see <postroom/store.h>. */
 	int (*list)(struct postroom_store *store, const postroom_filter *filter, int32_t limit,

@@ -291,13 +291,20 @@ static void new_database_with_lanes(char *out)
 
 static bool run_on_lanes(struct session *session, const char *statement, char *error, size_t size)
 {
-	const char *lease = "UPDATE " TABLE " SET locked_until";
-	char of_lanes[1000];
+	static const struct {
+		const char *column;
+		const char *table; /* where it stands as well */
+	} also[] = { { "locked_until", "postroom_lanes" }, { "delivered_at", "postroom_history" } };
+	const char *set = "UPDATE " TABLE " SET ";
+	char elsewhere[1000];
 
-	if (strncmp(statement, lease, strlen(lease)) == 0) {
-		snprintf(of_lanes, sizeof(of_lanes), "UPDATE postroom_lanes SET locked_until%s",
-			 statement + strlen(lease));
-		if (!run(session, of_lanes, error, size))
+	for (size_t i = 0; i < 2 && strncmp(statement, set, strlen(set)) == 0; i++) {
+		const char *change = statement + strlen(set);
+
+		if (strncmp(change, also[i].column, strlen(also[i].column)) != 0)
+			continue;
+		snprintf(elsewhere, sizeof(elsewhere), "UPDATE %s SET %s", also[i].table, change);
+		if (!run(session, elsewhere, error, size))
 			return false;
 	}
 	return run(session, statement, error, size);

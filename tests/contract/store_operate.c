@@ -2,6 +2,11 @@
 /* The operator's side: X1, X2, listing, retry, purge, counts; and opening a store. */
 #include "contract/store_backend.h"
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "store/store.h"
+#pragma GCC diagnostic pop
+
 #include <stdlib.h>
 
 #define TENANT "0f5a3c1e-7b2d-4e9a-8c11-2233445566aa"
@@ -300,20 +305,45 @@ TEST(X2_what_is_not_finished_is_never_purged)
 	CHECK_INT(rows(NULL), 3);
 }
 
-/* TRAPS 27 */
-TEST(X2_purging_opens_a_key_again)
+static int64_t forget(int64_t older_than_ms)
 {
+	struct pr_err err = { 0 };
 	int64_t done = -1;
-	postroom_batch *batch;
 
-	PUT(.topic = "t", .payload = "1", .dedupe_key = "k");
-	batch = claim_one();
+	CHECK_MSG(store->ops->forget(store, older_than_ms, 10, false, &done, &err) >= 0, "%s",
+		  err.text);
+	return done;
+}
+
+/* TRAPS 27: the memory of a key outlives its message, for every way to enqueue. */
+TEST(X2_a_purged_key_is_known_until_it_is_forgotten)
+{
+	postroom_receipt first = PUT(.topic = "t", .payload = "1", .dedupe_key = "k"), again;
+	int64_t done = -1;
+	postroom_batch *batch = claim_one();
+
 	CHECK_INT(postroom_ack(store, batch, only_item(batch), 1), POSTROOM_OK);
 	postroom_batch_free(batch);
 	CHECK_INT(PUT(.topic = "t", .payload = "1", .dedupe_key = "k").duplicate, 1);
 	CHECK_INT(postroom_purge_some(store, POSTROOM_FILTER(.status = "delivered"), 10, &done),
 		  POSTROOM_OK);
+	CHECK_INT(rows(NULL), 0);
+	again = PUT(.topic = "t", .payload = "1", .dedupe_key = "k");
+	CHECK_INT(again.duplicate, 1);
+	CHECK_STR(again.id, first.id);
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, dedupe_key) VALUES ('t', '1', 'k')");
+	CHECK_INT(rows(NULL), 0);
+	CHECK_INT(PUT(.topic = "other", .payload = "1", .dedupe_key = "k").duplicate, 0);
+	CHECK_INT(forget(3600 * 1000), 0);
+	CHECK_INT(forget(0), 1);
 	CHECK_INT(PUT(.topic = "t", .payload = "1", .dedupe_key = "k").duplicate, 0);
+}
+
+TEST(E3_a_key_is_not_forgotten_while_its_message_is_there)
+{
+	PUT(.topic = "t", .payload = "1", .dedupe_key = "k");
+	CHECK_INT(forget(0), 0);
+	CHECK_INT(PUT(.topic = "t", .payload = "1", .dedupe_key = "k").duplicate, 1);
 }
 
 struct by_topic {

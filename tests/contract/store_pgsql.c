@@ -246,6 +246,7 @@ static void check_after_snapshot(const char *level)
 	postroom_receipt first, receipt;
 
 	sql(app, "DELETE FROM postroom_outbox");
+	sql(app, "DELETE FROM postroom_dedupe");
 	sql(app, "BEGIN ISOLATION LEVEL %s", level);
 	CHECK_INT(rows(NULL), 0);
 	begin(other);
@@ -364,6 +365,7 @@ static void check_sql_waiter(bool first_commits)
 	PGresult *result;
 
 	sql(app, "DELETE FROM postroom_outbox");
+	sql(app, "DELETE FROM postroom_dedupe");
 	begin(app);
 	CHECK_INT(postroom_enqueue(app->box, keyed("k"), &held), POSTROOM_OK);
 	CHECK_INT(PQsendQuery(conn_of(other),

@@ -73,9 +73,9 @@ CREATE TABLE {schema}postroom_outbox (
 	created_at {schema}postroom_time NOT NULL DEFAULT clock_timestamp(),
 	updated_at {schema}postroom_time NOT NULL DEFAULT clock_timestamp(),
 	delivered_at {schema}postroom_time,
-	-- Messages of a key share a lane; the others are spread evenly.
+	-- Messages of a key share a lane; the others take turns.
 	lane smallint NOT NULL GENERATED ALWAYS AS (
-		(CASE WHEN key IS NULL THEN uuid_hash(id) ELSE hashtext(key) END & 63) + 1) STORED,
+		(CASE WHEN key IS NULL THEN seq ELSE hashtext(key) END & 63) + 1) STORED,
 	-- 0: in its turn. Set apart: 1 claimed by itself (failed before, delayed, with a head
 	-- start), 2 held behind an earlier message of its key, 3 delayed, with a key whose order
 	-- it joins when it is due. Only 3 ever becomes 0 again.
