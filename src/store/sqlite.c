@@ -286,7 +286,7 @@ bool pr_sqlite_bind_pattern(sqlite3_stmt *stmt, int index, const char *pattern)
 	return sqlite3_bind_text(stmt, index, glob, (int)len, SQLITE_TRANSIENT) == SQLITE_OK;
 }
 
-void pr_sqlite_add_seq(struct sqlite_store *store, int64_t seq)
+void pr_sqlite_add_seq(struct pr_buf *seqs, int64_t seq)
 {
 	char digits[24];
 	char *at = digits + sizeof(digits);
@@ -296,18 +296,17 @@ void pr_sqlite_add_seq(struct sqlite_store *store, int64_t seq)
 		*--at = (char)('0' + seq % 10);
 		seq /= 10;
 	} while (seq > 0);
-	*--at = store->seqs.len ? ',' : '[';
-	pr_buf_append(&store->seqs, at, (size_t)(digits + sizeof(digits) - at));
+	*--at = seqs->len ? ',' : '[';
+	pr_buf_append(seqs, at, (size_t)(digits + sizeof(digits) - at));
 }
 
-int pr_sqlite_bind_seqs(struct sqlite_store *store, sqlite3_stmt *stmt, int index,
-			struct pr_err *err)
+int pr_sqlite_bind_seqs(sqlite3_stmt *stmt, int index, struct pr_buf *seqs, struct pr_err *err)
 {
-	pr_buf_putc(&store->seqs, ']');
-	if (store->seqs.failed)
+	if (seqs->len && seqs->data[seqs->len - 1] != ']')
+		pr_buf_putc(seqs, ']');
+	if (seqs->failed)
 		return pr_err_nomem(err);
-	sqlite3_bind_text64(stmt, index, store->seqs.data, store->seqs.len, SQLITE_STATIC,
-			    SQLITE_UTF8);
+	sqlite3_bind_text64(stmt, index, pr_buf_text(seqs), seqs->len, SQLITE_STATIC, SQLITE_UTF8);
 	return POSTROOM_OK;
 }
 
@@ -342,6 +341,9 @@ static void close_store(struct postroom_store *base)
 		sqlite3_finalize(store->slots[i].stmt);
 	sqlite3_close(store->db);
 	pr_buf_release(&store->seqs);
+	pr_buf_release(&store->turned);
+	free(store->claimed.pairs);
+	free(store->front.pairs);
 	free(store->path);
 	free(store);
 }
@@ -405,6 +407,7 @@ const struct pr_store_ops pr_store_sqlite = {
 	.claim = pr_sqlite_claim,
 	.renew = pr_sqlite_renew,
 	.settle = pr_sqlite_settle,
+	.turn = pr_sqlite_turn,
 	.sweep = pr_sqlite_sweep,
 	.wait = pr_sqlite_wait,
 	.unfinished = pr_sqlite_unfinished,
@@ -413,4 +416,6 @@ const struct pr_store_ops pr_store_sqlite = {
 	.retry = pr_sqlite_retry,
 	.purge = pr_sqlite_purge,
 	.stats = pr_sqlite_stats,
+	.lease = pr_sqlite_lease,
+	.forget = pr_sqlite_forget,
 };

@@ -13,12 +13,25 @@ enum sqlite_slot {
 	SLOT_COMMIT,
 	SLOT_ROLLBACK,
 	SLOT_EXPIRED,
+	SLOT_TURN,
 	SLOT_DUE,
 	SLOT_CLAIM,
 	SLOT_BURY,
+	SLOT_DELAYED,
+	SLOT_INTO_TURN,
+	SLOT_FRONT,
+	SLOT_EARLIER,
+	SLOT_HOLD,
+	SLOT_HOLD_EXPIRED,
+	SLOT_ANY_HELD,
+	SLOT_FIRST,
+	SLOT_FREE,
+	SLOT_NEXT_KEY,
 	SLOT_RENEW,
 	SLOT_DONE,
 	SLOT_DONE_MANY,
+	SLOT_REMEMBER,
+	SLOT_FORGET_MANY,
 	SLOT_RETRY,
 	SLOT_DEAD,
 	SLOT_RELEASE,
@@ -26,6 +39,14 @@ enum sqlite_slot {
 	SLOT_NEXT_DUE,
 	SLOT_UNFINISHED,
 	SLOT_COUNT
+};
+
+/* Numbers by numbers; 0 is no key. */
+struct sqlite_map {
+	struct sqlite_pair {
+		int64_t key, value;
+	} *pairs;
+	size_t size, used;
 };
 
 struct sqlite_store {
@@ -38,7 +59,13 @@ struct sqlite_store {
 	bool finishing; /* this transaction settles: a stop does not end its wait, only the grace does */
 	postroom_box *box;
 	int checkpoint_at; /* frames in the WAL at which the next checkpoint is due */
-	struct pr_buf seqs; /* numbers of rows, as a JSON array under construction */
+	struct pr_buf seqs;   /* numbers of rows, as a JSON array under construction */
+	struct pr_buf turned; /* another: those that a claim puts into their turn */
+	struct sqlite_map claimed; /* seqs of the batch being claimed, of those with a key */
+	struct sqlite_map front; /* the first message of each key that waits for its turn, by hash */
+	int64_t front_end; /* up to which seq that is known */
+	int front_read;
+	char looked_at[3][POSTROOM_KEY_MAX + 1]; /* key, topic, namespace: see free_stranded */
 	struct {
 		sqlite3_stmt *stmt;
 		const struct pr_table *table;
@@ -87,12 +114,11 @@ void pr_sqlite_bind(sqlite3_stmt *stmt, int index, const char *text);
 bool pr_sqlite_bind_pattern(sqlite3_stmt *stmt, int index, const char *pattern);
 
 /*
- * Many rows in one statement: reset store->seqs, add each, bind the whole for
+ * Many rows in one statement: reset a buffer, add each, bind the whole for
  * `seq IN (SELECT value FROM json_each(?))`.
  */
-void pr_sqlite_add_seq(struct sqlite_store *store, int64_t seq);
-int pr_sqlite_bind_seqs(struct sqlite_store *store, sqlite3_stmt *stmt, int index,
-			struct pr_err *err);
+void pr_sqlite_add_seq(struct pr_buf *seqs, int64_t seq);
+int pr_sqlite_bind_seqs(sqlite3_stmt *stmt, int index, struct pr_buf *seqs, struct pr_err *err);
 
 /* sqlite_migrate.c */
 int pr_sqlite_migrate(struct postroom_store *store, pr_migration_fn fn, void *context,
@@ -104,17 +130,93 @@ int pr_sqlite_check_schema(struct postroom_store *store, struct pr_err *err);
 /* sqlite_box.c */
 postroom_box *pr_sqlite_box(struct postroom_store *store);
 
+/* sqlite_order.c: what claims, settling and the operator do about the order of a key (D6). */
+
+/* The conditions of {table}_turn, {table}_due and {table}_key. */
+#define PR_SQLITE_TURN                                                                             \
+	"status = 'pending' AND (apart = 4 OR (apart = 0 AND next_attempt_at = created_at)) "
+#define PR_SQLITE_DUE                                                                              \
+	"status = 'pending' AND (apart IN (1, 3) "                                                 \
+	"OR (apart = 0 AND next_attempt_at <> created_at)) "
+#define PR_SQLITE_IN_ORDER                                                                         \
+	"e.key IS NOT NULL AND e.delivered_at IS NULL AND e.apart <> 3 AND (e.claims > 0 "         \
+	"OR e.apart = 2 OR (e.apart = 0 AND e.next_attempt_at < e.created_at)) "
+/* Columns of the claims' queries behind {columns}, over {table} AS m; ?5 is pr_claim.block. */
+#define PR_SQLITE_ORDER                                                                            \
+	", m.next_attempt_at, CASE WHEN m.key IS NOT NULL THEN (SELECT e.seq FROM {table} AS e "   \
+	"INDEXED BY {table}_key WHERE e.key = m.key AND e.topic = m.topic "                        \
+	"AND e.namespace = m.namespace AND e.seq < m.seq AND " PR_SQLITE_IN_ORDER                  \
+	"ORDER BY e.seq DESC LIMIT 1) END, "                                                       \
+	"?5 AND m.key IS NOT NULL AND EXISTS (SELECT 1 FROM {table} AS d "                         \
+	"INDEXED BY {table}_grave WHERE d.key = m.key AND d.topic = m.topic "                      \
+	"AND d.namespace = m.namespace AND d.seq < m.seq AND d.key IS NOT NULL "                   \
+	"AND d.apart = 3 AND d.status = 'dead') "
+enum { PR_SQLITE_COL_DUE = PR_COL_COUNT, PR_SQLITE_COL_EARLIER, PR_SQLITE_COL_BLOCKED };
+
+/* How many messages one transaction holds back, or puts into their turn. */
+#define PR_SQLITE_ORDER_AT_ONCE 2000
+
+/* What becomes of a message that a claim has found. */
+enum sqlite_order {
+	ORDER_CLAIM,
+	ORDER_TURN, /* others of its key wait for their turn before it: it must, too */
+	ORDER_HOLD, /* an earlier one of its key is unfinished */
+	ORDER_BLOCK /* an earlier one is dead, and waits for an operator */
+};
+
+/* At the beginning of a claim: nothing is in the batch, nothing known. */
+void pr_sqlite_order_begin(struct sqlite_store *store);
+/*
+ * Delayed messages whose time has come take their turn. *ret_due_us is now, or
+ * the time up to which all have, when there were too many.
+ */
+int pr_sqlite_order_join(struct sqlite_store *store, const struct pr_table *table, int64_t now_us,
+			 int64_t *ret_due_us, struct pr_err *err);
+/* Decides about the row under the cursor; in_turn: this query goes by seq. */
+int pr_sqlite_order_decide(struct sqlite_store *store, const struct pr_table *table,
+			   sqlite3_stmt *row, bool in_turn, enum sqlite_order *ret,
+			   struct pr_err *err);
+/* It is in the batch: those behind it may follow. False when there is no memory. */
+bool pr_sqlite_order_claimed(struct sqlite_store *store, int64_t seq);
+/* Holds back the messages of store->seqs; expired: they were leased. */
+int pr_sqlite_order_hold(struct sqlite_store *store, const struct pr_table *table, bool expired,
+			 struct pr_err *err);
+/* Puts the messages of store->turned into their turn. */
+int pr_sqlite_order_turn(struct sqlite_store *store, const struct pr_table *table,
+			 struct pr_err *err);
+/*
+ * Lets the first of those go that are held back in this key, unless an
+ * unfinished message is before them, or, with block, a dead one. To let go too
+ * much is harmless: a claim holds it back again.
+ */
+int pr_sqlite_order_free_key(struct sqlite_store *store, const struct pr_table *table,
+			     const char *key, const char *topic, const char *ns, bool block,
+			     struct pr_err *err);
+/* The same for the keys of all items that are delivered, or dead without block. */
+int pr_sqlite_order_free_settled(struct sqlite_store *store, const struct pr_table *table,
+				 const postroom_delivery *items, size_t count, bool block,
+				 struct pr_err *err);
+/*
+ * Lets go what nothing holds back any more, because on_dead was block before or
+ * somebody has deleted rows: a few keys at a time, all of them in the end.
+ */
+int pr_sqlite_order_free_stranded(struct sqlite_store *store, const struct pr_table *table,
+				  bool block, struct pr_err *err);
+
 /* sqlite_claim.c */
+/* Within the caller's transaction; *ret_more when it stopped before it had seen all that is due. */
+int pr_sqlite_claim_rows(struct sqlite_store *store, const struct pr_table *table,
+			 const struct pr_claim *claim, struct postroom_batch *batch, bool *ret_more,
+			 struct pr_err *err);
 int pr_sqlite_claim(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch,
 		    struct pr_err *err);
 int pr_sqlite_sweep(struct postroom_store *store, const struct pr_table *table,
-		    const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
-		    struct postroom_batch *batch, struct pr_err *err);
+		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 int pr_sqlite_wait(struct postroom_store *store, const struct pr_table *table,
 		   const struct pr_scope *scope, int64_t max_ms, struct pr_err *err);
 int pr_sqlite_unfinished(struct postroom_store *store, const struct pr_table *table,
-			 const struct pr_scope *scope, bool *ret, struct pr_err *err);
+			 const struct pr_claim *claim, bool *ret, struct pr_err *err);
 
 /* sqlite_settle.c */
 int pr_sqlite_renew(struct postroom_store *store, const struct pr_table *table,
@@ -122,6 +224,14 @@ int pr_sqlite_renew(struct postroom_store *store, const struct pr_table *table,
 int pr_sqlite_settle(struct postroom_store *store, const struct pr_table *table,
 		     postroom_delivery *items, size_t count, const struct pr_policy *policy,
 		     struct pr_err *err);
+int pr_sqlite_turn(struct postroom_store *store, const struct pr_table *table,
+		   postroom_delivery *items, size_t count, const struct pr_policy *policy,
+		   const struct pr_claim *claim, struct postroom_batch *next, struct pr_err *err);
+/*
+ * Writes down the dedupe keys of the messages of store->seqs, which are about
+ * to be deleted; only of those claimed with this fence, if it is not 0.
+ */
+int pr_sqlite_remember(struct sqlite_store *store, int64_t fence, struct pr_err *err);
 
 /* sqlite_admin.c */
 int pr_sqlite_list(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
@@ -135,5 +245,9 @@ int pr_sqlite_purge(struct postroom_store *store, const postroom_filter *filter,
 		    bool alone, int64_t *ret, struct pr_err *err);
 int pr_sqlite_stats(struct postroom_store *store, postroom_counts *ret, postroom_topic_fn fn,
 		    void *context, struct pr_err *err);
+int pr_sqlite_lease(struct postroom_store *store, const enum pr_lease_kind *want,
+		    enum pr_lease_kind *ret, struct pr_err *err);
+int pr_sqlite_forget(struct postroom_store *store, int64_t older_than_ms, int32_t limit, bool alone,
+		     int64_t *ret, struct pr_err *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the operator does (X1, X2): list, show, retry, purge, count.
+ * What the operator does (X1, X2): list, show, retry, purge, forget, count.
  *
  * 1. Retry and purge touch only the states they are for, checked in the very
  *    statement that changes the row.
@@ -20,26 +20,34 @@
 	"(?1 IS NULL OR namespace = ?1) AND (?2 IS NULL OR topic GLOB ?2) "                        \
 	"AND (?3 IS NULL OR tenant_id = ?3) AND (?4 IS NULL OR key = ?4) "
 
+#define FROM "SELECT seq FROM postroom_outbox "
+#define PAGE FILTER "AND seq < ?5 "
+#define PENDING(which)                                                                             \
+	FROM "INDEXED BY postroom_outbox_turn WHERE " PR_SQLITE_TURN "AND " which PAGE             \
+	"UNION ALL " FROM "INDEXED BY postroom_outbox_due WHERE " PR_SQLITE_DUE "AND " which PAGE  \
+	"UNION ALL " FROM "INDEXED BY postroom_outbox_held WHERE apart = 2 "                       \
+	"AND status = 'pending' AND " which PAGE
+
 /* Each kind is found by the index that holds it. */
 static const struct kind {
 	const char *status;
-	const char *from;
+	const char *query;
 } kinds[] = {
-	{ "pending", "INDEXED BY postroom_outbox_due WHERE status = 'pending' AND " },
-	{ "failed",
-	  "INDEXED BY postroom_outbox_due WHERE status = 'pending' AND attempts > 0 AND " },
-	{ "processing", "INDEXED BY postroom_outbox_leased WHERE status = 'processing' AND " },
-	{ "delivered", "NOT INDEXED WHERE status = 'delivered' AND " },
-	{ "dead", "INDEXED BY postroom_outbox_dead WHERE status = 'dead' AND " },
+	{ "pending", PENDING("") },
+	{ "failed", PENDING("attempts > 0 AND ") },
+	{ "processing",
+	  FROM "INDEXED BY postroom_outbox_leased WHERE status = 'processing' AND " PAGE },
+	{ "delivered", FROM "NOT INDEXED WHERE status = 'delivered' AND " PAGE },
+	{ "dead", FROM "INDEXED BY postroom_outbox_dead WHERE status = 'dead' AND " PAGE },
 };
 
-static const char *source_of(const char *status)
+static const char *query_of(const char *status)
 {
 	for (size_t i = 0; status && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		if (strcmp(kinds[i].status, status) == 0)
-			return kinds[i].from;
+			return kinds[i].query;
 	}
-	return "NOT INDEXED WHERE ";
+	return FROM "NOT INDEXED WHERE " PAGE;
 }
 
 static sqlite3_stmt *prepare(struct sqlite_store *store, const char *sql, struct pr_err *err)
@@ -161,10 +169,9 @@ int pr_sqlite_list(struct postroom_store *base, const postroom_filter *filter, i
 		return status;
 	/* The inner query sorts numbers only; whole rows are read for the page alone. */
 	pr_buf_printf(&sql,
-		      "SELECT " ROW " FROM postroom_outbox WHERE seq IN (SELECT seq FROM "
-		      "postroom_outbox %s" FILTER
-		      "AND seq < ?5 ORDER BY seq DESC LIMIT ?6) ORDER BY seq DESC",
-		      source_of(filter->status));
+		      "SELECT " ROW " FROM postroom_outbox WHERE seq IN (%s"
+		      "ORDER BY seq DESC LIMIT ?6) ORDER BY seq DESC",
+		      query_of(filter->status));
 	if (sql.failed)
 		return pr_err_nomem(err);
 	stmt = prepare(store, sql.data, err);
@@ -198,6 +205,20 @@ int pr_sqlite_show(struct postroom_store *base, const char *id, postroom_row_fn 
 	return status;
 }
 
+/* What waited for the row under the cursor, which has a key, need not any more. */
+static int free_successors(struct sqlite_store *store, const struct pr_table *table,
+			   sqlite3_stmt *row, struct pr_err *err)
+{
+	const char *key = (const char *)sqlite3_column_text(row, 3);
+
+	if (!key)
+		return POSTROOM_OK;
+	/* If another dead one blocks them, the next claim will hold them back again. */
+	return pr_sqlite_order_free_key(store, table, key,
+					(const char *)sqlite3_column_text(row, 2),
+					(const char *)sqlite3_column_text(row, 1), false, err);
+}
+
 /*
  * Brings the dead rows that stmt names by seq back to life. Each gets a new
  * seq: at the end of its key's order (D6). sqlite_sequence moves along, so
@@ -213,7 +234,7 @@ static int revive(struct sqlite_store *store, const struct pr_table *table, sqli
 
 	pr_table_sql(table,
 		     "UPDATE {table} SET seq = (SELECT seq FROM sqlite_sequence "
-		     "WHERE name = '{table}'), status = 'pending', attempts = 0, "
+		     "WHERE name = '{table}'), status = 'pending', apart = 4, attempts = 0, "
 		     "next_attempt_at = ?1, updated_at = ?1 WHERE seq = ?2 AND status = 'dead'",
 		     &sql);
 	if (sql.failed)
@@ -233,6 +254,8 @@ static int revive(struct sqlite_store *store, const struct pr_table *table, sqli
 		if (status >= 0)
 			status = pr_sqlite_run(store, update, "retrying messages", err);
 		*ret += sqlite3_changes(store->db);
+		if (status >= 0)
+			status = free_successors(store, table, dead, err);
 	}
 	if (status >= 0 && rc != SQLITE_DONE)
 		status = pr_sqlite_fail(store->db, store, "retrying messages", err);
@@ -261,9 +284,10 @@ static int refuse_retry(struct sqlite_store *store, const char *id, struct pr_er
 }
 
 /* The rows are gathered first (the sorter holds them): changing seq must not move the scan. */
-#define DEAD_BY_ID "SELECT seq FROM {table} WHERE id = ?1 AND status = 'dead' ORDER BY +seq"
+#define DEAD "SELECT seq, namespace, topic, key FROM {table} "
+#define DEAD_BY_ID DEAD "WHERE id = ?1 AND status = 'dead' ORDER BY +seq"
 #define DEAD_BY_FILTER                                                                             \
-	"SELECT seq FROM {table} INDEXED BY {table}_dead WHERE status = 'dead' "                   \
+	DEAD "INDEXED BY {table}_dead WHERE status = 'dead' "                   \
 	"AND updated_at <= ?6 AND " FILTER "ORDER BY +seq LIMIT ?5"
 
 int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, const char *id,
@@ -303,41 +327,122 @@ int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, c
 	return status;
 }
 
+#define OLD "SELECT seq, namespace, topic, key FROM postroom_outbox INDEXED BY "
+#define OLD_DEAD                                                                                   \
+	OLD "postroom_outbox_dead WHERE status = 'dead' AND updated_at <= ?6 AND " FILTER          \
+	"ORDER BY +seq LIMIT ?5"
+#define OLD_DELIVERED                                                                              \
+	OLD "postroom_outbox_delivered WHERE status = 'delivered' AND delivered_at <= ?6 "         \
+	"AND " FILTER "LIMIT ?5"
+#define DELETE "DELETE FROM postroom_outbox WHERE seq IN (SELECT value FROM json_each(?1))"
+
+/* Gathers the rows that stmt finds in store->seqs, and frees the keys that the dead have blocked. */
+static int gather(struct sqlite_store *store, sqlite3_stmt *stmt, bool dead, int64_t *ret,
+		  struct pr_err *err)
+{
+	int status = POSTROOM_OK;
+	int rc = SQLITE_ROW;
+
+	pr_buf_reset(&store->seqs);
+	while (status >= 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+		pr_sqlite_add_seq(&store->seqs, sqlite3_column_int64(stmt, 0));
+		(*ret)++;
+		if (dead)
+			status = free_successors(store, &pr_table_outbox, stmt, err);
+	}
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		status = pr_sqlite_fail(store->db, store, "purging messages", err);
+	sqlite3_reset(stmt);
+	return status;
+}
+
+/* Within a transaction; a dedupe key outlives its message. */
+static int delete_rows(struct sqlite_store *store, sqlite3_stmt *old, bool dead, int64_t *ret,
+		       struct pr_err *err)
+{
+	sqlite3_stmt *stmt;
+	int status = gather(store, old, dead, ret, err);
+
+	if (status < 0 || *ret == 0)
+		return status;
+	status = pr_sqlite_remember(store, 0, err);
+	if (status < 0)
+		return status;
+	stmt = prepare(store, DELETE, err);
+	if (!stmt)
+		return err->status;
+	status = pr_sqlite_bind_seqs(stmt, 1, &store->seqs, err);
+	if (status >= 0)
+		status = pr_sqlite_run(store, stmt, "purging messages", err);
+	sqlite3_finalize(stmt);
+	return status;
+}
+
 int pr_sqlite_purge(struct postroom_store *base, const postroom_filter *filter, int32_t limit,
 		    bool alone, int64_t *ret, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
 	bool dead = strcmp(filter->status, "dead") == 0;
-	sqlite3_stmt *stmt;
+	sqlite3_stmt *old = prepare(store, dead ? OLD_DEAD : OLD_DELIVERED, err);
+	int64_t purged = 0;
 	int status;
 
 	(void)alone; /* there is one writer at a time anyway */
-	stmt = prepare(store,
-		       dead ? "DELETE FROM postroom_outbox WHERE seq IN (SELECT seq FROM "
-			      "postroom_outbox INDEXED BY postroom_outbox_dead WHERE "
-			      "status = 'dead' AND updated_at <= ?5 AND " FILTER "LIMIT ?6)"
-			    : "DELETE FROM postroom_outbox WHERE seq IN (SELECT seq FROM "
-			      "postroom_outbox INDEXED BY postroom_outbox_delivered WHERE "
-			      "status = 'delivered' AND delivered_at <= ?5 AND " FILTER "LIMIT ?6)",
-		       err);
-	if (!stmt)
+	if (!old)
 		return err->status;
-	status = bind_filter(stmt, filter, err);
-	sqlite3_bind_int64(stmt, 5, pr_now_us() - filter->older_than_ms * 1000);
-	sqlite3_bind_int(stmt, 6, limit);
+	status = bind_filter(old, filter, err);
+	sqlite3_bind_int(old, 5, limit);
+	sqlite3_bind_int64(old, 6, pr_now_us() - filter->older_than_ms * 1000);
 	if (status >= 0)
 		status = pr_sqlite_begin(base, err);
-	if (status >= 0) {
-		int64_t purged;
+	if (status >= 0)
+		status = pr_sqlite_end(base, delete_rows(store, old, dead, &purged, err), err);
+	sqlite3_finalize(old);
+	if (status >= 0)
+		*ret = purged;
+	return status;
+}
 
-		status = pr_sqlite_run(store, stmt, "purging messages", err);
-		purged = sqlite3_changes(store->db);
+int pr_sqlite_forget(struct postroom_store *base, int64_t older_than_ms, int32_t limit, bool alone,
+		     int64_t *ret, struct pr_err *err)
+{
+	struct sqlite_store *store = sqlite_store(base);
+	sqlite3_stmt *stmt = prepare(store,
+				     "DELETE FROM postroom_dedupe WHERE (namespace, topic, dedupe_key) "
+				     "IN (SELECT namespace, topic, dedupe_key FROM postroom_dedupe "
+				     "INDEXED BY postroom_dedupe_age WHERE created_at <= ?1 LIMIT ?2)",
+				     err);
+	int status;
+
+	(void)alone;
+	if (!stmt)
+		return err->status;
+	sqlite3_bind_int64(stmt, 1, pr_now_us() - older_than_ms * 1000);
+	sqlite3_bind_int(stmt, 2, limit);
+	status = pr_sqlite_begin(base, err);
+	if (status >= 0) {
+		int64_t forgotten;
+
+		status = pr_sqlite_run(store, stmt, "forgetting dedupe keys", err);
+		forgotten = sqlite3_changes(store->db);
 		status = pr_sqlite_end(base, status, err);
 		if (status >= 0)
-			*ret = purged;
+			*ret = forgotten;
 	}
 	sqlite3_finalize(stmt);
 	return status;
+}
+
+int pr_sqlite_lease(struct postroom_store *base, const enum pr_lease_kind *want,
+		    enum pr_lease_kind *ret, struct pr_err *err)
+{
+	(void)base;
+	if (want && *want != PR_LEASE_ROW)
+		return pr_err_set(err, POSTROOM_INVALID,
+				  "SQLite has one writer at a time, so its messages are always "
+				  "leased by row; lanes are for PostgreSQL");
+	*ret = PR_LEASE_ROW;
+	return POSTROOM_OK;
 }
 
 /*

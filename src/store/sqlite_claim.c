@@ -4,10 +4,12 @@
  *
  * 1. A claim is one IMMEDIATE transaction: nobody else can claim or settle
  *    between its reads and its writes.
- * 2. Due and expired are two queries on two partial indexes. Rows in backoff,
- *    delivered or dead are in neither, and cost nothing.
+ * 2. In turn, due and expired are three queries on three partial indexes. Rows in
+ *    backoff, delivered, dead or held back by their key are in the way of none.
+ *    The first two are merged by due time, so that neither starves the other.
  * 3. What is found with an expired lease may have killed its worker. It is
- *    claimed alone, so that it can not take its neighbours along.
+ *    claimed alone, so that it can not take its neighbours along, and not before
+ *    the earlier ones of its key. Until then it stays as it was found.
  * 4. Whatever is met without attempts left is buried there and then.
  * 5. A batch holds claimed rows only after the commit; on failure it is empty.
  */
@@ -20,15 +22,18 @@
 	"(?1 IS NULL OR {scope_ns} = ?1) AND (?2 IS NULL OR {scope_topic} GLOB ?2) "               \
 	"AND (?3 IS NULL OR {scope_tenant} = ?3) "
 
+#define PENDING "SELECT {columns}" PR_SQLITE_ORDER "FROM {table} AS m INDEXED BY {table}_"
+#define TURN                                                                                       \
+	PENDING "turn WHERE " PR_SQLITE_TURN "AND seq > 0 AND next_attempt_at <= ?4 AND " IN_SCOPE \
+		"ORDER BY seq"
 #define DUE                                                                                        \
-	"SELECT {columns} FROM {table} INDEXED BY {table}_due "                                    \
-	"WHERE status = 'pending' AND next_attempt_at <= ?4 AND " IN_SCOPE                         \
-	"ORDER BY next_attempt_at, seq LIMIT ?5"
+	PENDING "due WHERE " PR_SQLITE_DUE "AND next_attempt_at <= ?4 AND " IN_SCOPE               \
+		"ORDER BY next_attempt_at, seq"
 
 #define EXPIRED                                                                                    \
-	"SELECT {columns} FROM {table} INDEXED BY {table}_leased "                                 \
+	"SELECT {columns}" PR_SQLITE_ORDER "FROM {table} AS m INDEXED BY {table}_leased "          \
 	"WHERE status = '{active}' AND locked_until < ?4 AND attempts >= ?6 AND " IN_SCOPE         \
-	"ORDER BY locked_until, seq LIMIT ?5"
+	"ORDER BY locked_until, seq"
 
 /* OR FAIL spares SQLite a journal for the statement; on any failure the transaction goes anyway. */
 #define CLAIM                                                                                      \
@@ -37,24 +42,35 @@
 	"updated_at = ?3 WHERE seq IN (SELECT value FROM json_each(?4))"
 
 #define BURY                                                                                       \
-	"UPDATE {table} SET status = 'dead', locked_by = NULL, locked_until = NULL, "              \
+	"UPDATE {table} SET status = 'dead', apart = 3, locked_by = NULL, locked_until = NULL, "   \
 	"last_error = coalesce(?1, last_error), updated_at = ?2 WHERE seq = ?3"
 
+/*
+ * A lease that has run out is no reason to get up: what the last claim left of
+ * those has to wait for others, or for the next look at suspects.
+ */
 #define NEXT_DUE                                                                                   \
-	"SELECT (SELECT next_attempt_at FROM {table} INDEXED BY {table}_due "                      \
-	"WHERE status = 'pending' AND " IN_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "        \
+	"SELECT (SELECT next_attempt_at FROM {table} INDEXED BY {table}_turn "                     \
+	"WHERE " PR_SQLITE_TURN "AND " IN_SCOPE "ORDER BY seq LIMIT 1), "                          \
+	"(SELECT next_attempt_at FROM {table} INDEXED BY {table}_due "                             \
+	"WHERE " PR_SQLITE_DUE "AND " IN_SCOPE                                                     \
+	"ORDER BY next_attempt_at, seq LIMIT 1), "                                                 \
 	"(SELECT locked_until FROM {table} INDEXED BY {table}_leased "                             \
-	"WHERE status = '{active}' AND " IN_SCOPE "ORDER BY locked_until LIMIT 1)"
+	"WHERE status = '{active}' AND locked_until >= ?4 AND " IN_SCOPE                           \
+	"ORDER BY locked_until LIMIT 1)"
 
+/* What is held does not count: it follows whatever holds it, or waits for an operator. */
+#define ANY(index, condition)                                                                      \
+	"EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_" index " WHERE " condition "AND "       \
+	IN_SCOPE ") "
+#define WAITING "AND (next_attempt_at <= ?4 OR claims > 0) "
 #define UNFINISHED                                                                                 \
-	"SELECT EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_leased "                          \
-	"WHERE status = '{active}' AND " IN_SCOPE ") "                                             \
-	"OR EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_due "                                 \
-	"WHERE status = 'pending' AND (next_attempt_at <= ?4 OR claims > 0) AND " IN_SCOPE ")"
+	"SELECT " ANY("leased", "status = '{active}' ") "OR "                                      \
+	ANY("turn", PR_SQLITE_TURN WAITING) "OR " ANY("due", PR_SQLITE_DUE WAITING)
 
 #define EXPIRED_REASON "the lease ran out during the last attempt: its worker died or hung"
 
-/* How many expired rows one claim looks at: nearly always there is none. */
+/* How many expired rows one claim buries: nearly always there is none. */
 #define EXPIRED_AT_ONCE 100
 
 static int bind_scope(sqlite3_stmt *stmt, const struct pr_scope *scope, struct pr_err *err)
@@ -106,67 +122,177 @@ static bool read_row(sqlite3_stmt *stmt, struct pr_arena *arena, postroom_delive
 	return !failed;
 }
 
-/*
- * Reads rows into the batch until the limit, the bytes or the rows run out;
- * those without attempts left go to the buried ones and do not count.
- */
-static int read_rows(struct sqlite_store *store, sqlite3_stmt *stmt, int32_t max_attempts,
-		     int32_t limit, size_t max_bytes, struct postroom_batch *batch,
-		     struct pr_err *err)
+/* One of the queries that a claim reads from. */
+struct arm {
+	sqlite3_stmt *stmt;
+	bool in_turn;
+	int rc; /* of its last step; SQLITE_OK: the row that it gave is taken */
+};
+
+struct reading {
+	struct arm arms[2];
+	int count;
+	const struct pr_table *table;
+	int32_t max_attempts;
+	int32_t limit;
+	int32_t bury_limit;
+	size_t max_bytes;
+	bool expired;
+	size_t bytes;
+	int held, turned; /* how many of store->seqs and store->turned */
+};
+
+static bool full(const struct reading *reading, const struct postroom_batch *batch)
 {
-	int status = POSTROOM_OK;
-	size_t bytes = 0;
-	int rc = SQLITE_ROW;
+	return batch->count >= (size_t)reading->limit ||
+	       batch->buried_count >= (size_t)reading->bury_limit ||
+	       reading->bytes >= reading->max_bytes ||
+	       reading->held + reading->turned >= PR_SQLITE_ORDER_AT_ONCE;
+}
 
-	while (batch->count < (size_t)limit && bytes < max_bytes &&
-	       (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-		bool spent = sqlite3_column_int(stmt, PR_COL_ATTEMPTS) >= max_attempts;
-		postroom_delivery *item = spent ? pr_batch_add_buried(batch) : pr_batch_add(batch);
+static bool is_older(const struct arm *a, const struct arm *b)
+{
+	int64_t a_us = sqlite3_column_int64(a->stmt, PR_SQLITE_COL_DUE);
+	int64_t b_us = sqlite3_column_int64(b->stmt, PR_SQLITE_COL_DUE);
 
-		if (!item || !read_row(stmt, &batch->arena, item)) {
-			status = pr_err_nomem(err);
-			break;
-		}
-		bytes += item->payload_len + item->body_len;
+	return a_us < b_us || (a_us == b_us && sqlite3_column_int64(a->stmt, PR_COL_SEQ) <
+						       sqlite3_column_int64(b->stmt, PR_COL_SEQ));
+}
+
+/* The row that has been due for longest; NULL when there is none, or on failure. */
+static struct arm *oldest(struct reading *reading)
+{
+	struct arm *found = NULL;
+
+	for (int i = 0; i < reading->count; i++) {
+		struct arm *arm = &reading->arms[i];
+
+		if (arm->rc == SQLITE_OK)
+			arm->rc = sqlite3_step(arm->stmt);
+		if (arm->rc == SQLITE_ROW && (!found || is_older(arm, found)))
+			found = arm;
 	}
-	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-		status = pr_sqlite_fail(store->db, store, "claiming messages", err);
-	sqlite3_reset(stmt);
+	return found;
+}
+
+/* Adds the row under the cursor, unless it has to wait for others of its key. */
+static int take_row(struct sqlite_store *store, struct reading *reading, struct arm *arm,
+		    struct postroom_batch *batch, struct pr_err *err)
+{
+	int64_t seq = sqlite3_column_int64(arm->stmt, PR_COL_SEQ);
+	bool spent = sqlite3_column_int(arm->stmt, PR_COL_ATTEMPTS) >= reading->max_attempts;
+	enum sqlite_order order = ORDER_CLAIM;
+	postroom_delivery *item;
+	int status = POSTROOM_OK;
+
+	if (!spent)
+		status = pr_sqlite_order_decide(store, reading->table, arm->stmt, arm->in_turn,
+						&order, err);
+	if (status < 0)
+		return status;
+	if (reading->expired && (order == ORDER_TURN || order == ORDER_HOLD))
+		return POSTROOM_OK;
+	if (order != ORDER_CLAIM) {
+		pr_sqlite_add_seq(order == ORDER_TURN ? &store->turned : &store->seqs, seq);
+		reading->turned += order == ORDER_TURN;
+		reading->held += order != ORDER_TURN;
+		return POSTROOM_OK;
+	}
+	item = spent ? pr_batch_add_buried(batch) : pr_batch_add(batch);
+	if (!item || !read_row(arm->stmt, &batch->arena, item))
+		return pr_err_nomem(err);
+	if (item->key && !spent && !pr_sqlite_order_claimed(store, seq))
+		return pr_err_nomem(err);
+	reading->bytes += item->payload_len + item->body_len;
+	return POSTROOM_OK;
+}
+
+/*
+ * Reads rows into the batch until it is full or the rows run out; those without
+ * attempts left go to the buried ones and do not count.
+ */
+static int read_rows(struct sqlite_store *store, struct reading *reading,
+		     struct postroom_batch *batch, struct pr_err *err)
+{
+	struct arm *arm;
+	int status = POSTROOM_OK;
+
+	pr_sqlite_order_begin(store);
+	pr_buf_reset(&store->seqs);
+	pr_buf_reset(&store->turned);
+	while (status >= 0 && !full(reading, batch) && (arm = oldest(reading))) {
+		status = take_row(store, reading, arm, batch, err);
+		arm->rc = SQLITE_OK;
+	}
+	for (int i = 0; i < reading->count; i++) {
+		int rc = reading->arms[i].rc;
+
+		if (status >= 0 && rc != SQLITE_OK && rc != SQLITE_ROW && rc != SQLITE_DONE)
+			status = pr_sqlite_fail(store->db, store, "claiming messages", err);
+		sqlite3_reset(reading->arms[i].stmt);
+	}
+	if (status >= 0 && reading->held)
+		status = pr_sqlite_order_hold(store, reading->table, reading->expired, err);
+	if (status >= 0 && reading->turned)
+		status = pr_sqlite_order_turn(store, reading->table, err);
 	return status;
 }
 
-/* Up to limit rows with at least min_attempts, of which one may have attempts left. */
-static int read_expired(struct sqlite_store *store, const struct pr_table *table,
-			const struct pr_scope *scope, int64_t now_us, int32_t min_attempts,
-			int32_t max_attempts, int32_t limit, struct postroom_batch *batch,
-			struct pr_err *err)
+static int add_arm(struct sqlite_store *store, struct reading *reading, enum sqlite_slot slot,
+		   const char *sql, const struct pr_claim *claim, int64_t due_us,
+		   struct pr_err *err)
 {
-	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_EXPIRED, table, EXPIRED, err);
+	struct arm *arm = &reading->arms[reading->count++];
 
-	if (!stmt)
+	arm->stmt = pr_sqlite_prepare(store, slot, reading->table, sql, err);
+	arm->in_turn = slot == SLOT_TURN;
+	if (!arm->stmt || bind_scope(arm->stmt, &claim->scope, err) < 0)
 		return err->status;
-	if (bind_scope(stmt, scope, err) < 0)
-		return err->status;
-	sqlite3_bind_int64(stmt, 4, now_us);
-	sqlite3_bind_int(stmt, 5, limit);
-	sqlite3_bind_int(stmt, 6, min_attempts);
-	return read_rows(store, stmt, max_attempts, 1, SIZE_MAX, batch, err);
+	sqlite3_bind_int64(arm->stmt, 4, due_us);
+	sqlite3_bind_int(arm->stmt, 5, claim->block);
+	return POSTROOM_OK;
 }
 
-static int read_due(struct sqlite_store *store, const struct pr_table *table,
-		    const struct pr_claim *claim, int64_t now_us, struct postroom_batch *batch,
-		    struct pr_err *err)
+/* Rows with at least min_attempts, of which one may have attempts left. */
+static int read_expired(struct sqlite_store *store, const struct pr_table *table,
+			const struct pr_claim *claim, int64_t now_us, int32_t min_attempts,
+			struct postroom_batch *batch, struct pr_err *err)
 {
-	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_DUE, table, DUE, err);
+	struct reading reading = {
+		.table = table,
+		.max_attempts = claim->max_attempts,
+		.limit = 1,
+		.bury_limit = claim->limit,
+		.max_bytes = SIZE_MAX,
+		.expired = true,
+	};
+	int status = add_arm(store, &reading, SLOT_EXPIRED, EXPIRED, claim, now_us, err);
 
-	if (!stmt)
-		return err->status;
-	if (bind_scope(stmt, &claim->scope, err) < 0)
-		return err->status;
-	sqlite3_bind_int64(stmt, 4, now_us);
-	sqlite3_bind_int(stmt, 5, claim->limit);
-	return read_rows(store, stmt, claim->max_attempts, claim->limit, claim->max_bytes, batch,
-			 err);
+	if (status < 0)
+		return status;
+	sqlite3_bind_int(reading.arms[0].stmt, 6, min_attempts);
+	return read_rows(store, &reading, batch, err);
+}
+
+static int read_pending(struct sqlite_store *store, const struct pr_table *table,
+			const struct pr_claim *claim, int64_t due_us, struct postroom_batch *batch,
+			bool *ret_more, struct pr_err *err)
+{
+	struct reading reading = {
+		.table = table,
+		.max_attempts = claim->max_attempts,
+		.limit = claim->limit,
+		.bury_limit = INT32_MAX,
+		.max_bytes = claim->max_bytes,
+	};
+	int status = add_arm(store, &reading, SLOT_TURN, TURN, claim, due_us, err);
+
+	if (status >= 0)
+		status = add_arm(store, &reading, SLOT_DUE, DUE, claim, due_us, err);
+	if (status >= 0)
+		status = read_rows(store, &reading, batch, err);
+	*ret_more |= reading.turned > 0 || reading.held >= PR_SQLITE_ORDER_AT_ONCE;
+	return status;
 }
 
 static int lease_items(struct sqlite_store *store, const struct pr_table *table,
@@ -185,9 +311,9 @@ static int lease_items(struct sqlite_store *store, const struct pr_table *table,
 	for (size_t i = 0; i < batch->count; i++) {
 		batch->items[i].attempt++;
 		batch->items[i].fence++;
-		pr_sqlite_add_seq(store, batch->items[i].seq);
+		pr_sqlite_add_seq(&store->seqs, batch->items[i].seq);
 	}
-	status = pr_sqlite_bind_seqs(store, stmt, 4, err);
+	status = pr_sqlite_bind_seqs(stmt, 4, &store->seqs, err);
 	if (status >= 0)
 		status = pr_sqlite_run(store, stmt, "claiming messages", err);
 	return status;
@@ -196,7 +322,7 @@ static int lease_items(struct sqlite_store *store, const struct pr_table *table,
 /* Those from index `from` on; reason NULL keeps the last error that stands there. */
 static int bury(struct sqlite_store *store, const struct pr_table *table,
 		struct postroom_batch *batch, size_t from, const char *reason, int64_t now_us,
-		struct pr_err *err)
+		bool block, struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_BURY, table, BURY, err);
 	int status = POSTROOM_OK;
@@ -211,48 +337,71 @@ static int bury(struct sqlite_store *store, const struct pr_table *table,
 		sqlite3_bind_int64(stmt, 3, batch->buried[i].seq);
 		status = pr_sqlite_run(store, stmt, "burying messages", err);
 	}
+	if (status >= 0)
+		status = pr_sqlite_order_free_settled(store, table, batch->buried + from,
+						batch->buried_count - from, block, err);
 	return status;
 }
 
-static int claim_rows(struct sqlite_store *store, const struct pr_table *table,
-		      const struct pr_claim *claim, struct postroom_batch *batch,
-		      struct pr_err *err)
+/* What a dead worker left: some without attempts left, and one that has to be tried alone. */
+static int claim_suspect(struct sqlite_store *store, const struct pr_table *table,
+			 const struct pr_claim *claim, int64_t now_us, struct postroom_batch *batch,
+			 struct pr_err *err)
 {
-	int64_t now_us = pr_now_us();
-	size_t expired;
-	int status = POSTROOM_OK;
+	struct pr_claim few = *claim;
+	int status = pr_sqlite_order_free_stranded(store, table, claim->block, err);
 
-	if (claim->suspects)
-		status = read_expired(store, table, &claim->scope, now_us, 0, claim->max_attempts,
-				      EXPIRED_AT_ONCE, batch, err);
+	few.limit = EXPIRED_AT_ONCE;
+	if (status >= 0)
+		status = read_expired(store, table, &few, now_us, 0, batch, err);
+	if (status >= 0 && batch->buried_count > 0)
+		status = bury(store, table, batch, 0, EXPIRED_REASON, now_us, claim->block, err);
+	return status;
+}
+
+int pr_sqlite_claim_rows(struct sqlite_store *store, const struct pr_table *table,
+			 const struct pr_claim *claim, struct postroom_batch *batch, bool *ret_more,
+			 struct pr_err *err)
+{
+	int64_t now_us = pr_now_us(), due_us = now_us;
+	size_t expired;
+	int status = pr_sqlite_order_join(store, table, now_us, &due_us, err);
+
+	*ret_more = due_us != now_us;
+	if (status >= 0 && claim->suspects)
+		status = claim_suspect(store, table, claim, now_us, batch, err);
 	expired = batch->buried_count;
-	if (status >= 0 && expired > 0)
-		status = bury(store, table, batch, 0, EXPIRED_REASON, now_us, err);
 	if (status >= 0 && batch->count == 0)
-		status = read_due(store, table, claim, now_us, batch, err);
+		status = read_pending(store, table, claim, due_us, batch, ret_more, err);
 	if (status >= 0 && batch->buried_count > expired)
-		status = bury(store, table, batch, expired, NULL, now_us, err);
+		status = bury(store, table, batch, expired, NULL, now_us, claim->block, err);
 	if (status >= 0 && batch->count > 0)
 		status = lease_items(store, table, claim, now_us, batch, err);
 	return status;
 }
 
+/* With much to be put in order it may take several short transactions to come to something. */
 int pr_sqlite_claim(struct postroom_store *base, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err)
 {
-	int status = pr_sqlite_begin(base, err);
+	bool more = false;
+	int status;
 
-	if (status >= 0)
-		status = pr_sqlite_end(
-			base, claim_rows(sqlite_store(base), table, claim, batch, err), err);
+	do {
+		status = pr_sqlite_begin(base, err);
+		if (status >= 0)
+			status = pr_sqlite_end(base,
+					       pr_sqlite_claim_rows(sqlite_store(base), table,
+								    claim, batch, &more, err),
+					       err);
+	} while (status >= 0 && more && batch->count == 0 && batch->buried_count == 0);
 	if (status < 0)
 		pr_batch_reset(batch);
 	return status;
 }
 
 int pr_sqlite_sweep(struct postroom_store *base, const struct pr_table *table,
-		    const struct pr_scope *scope, int32_t max_attempts, int32_t limit,
-		    struct postroom_batch *batch, struct pr_err *err)
+		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
 	int64_t now_us = pr_now_us();
@@ -260,10 +409,9 @@ int pr_sqlite_sweep(struct postroom_store *base, const struct pr_table *table,
 
 	if (status < 0)
 		return status;
-	status = read_expired(store, table, scope, now_us, max_attempts, max_attempts, limit, batch,
-			      err);
+	status = read_expired(store, table, claim, now_us, claim->max_attempts, batch, err);
 	if (status >= 0)
-		status = bury(store, table, batch, 0, EXPIRED_REASON, now_us, err);
+		status = bury(store, table, batch, 0, EXPIRED_REASON, now_us, claim->block, err);
 	status = pr_sqlite_end(base, status, err);
 	if (status < 0)
 		pr_batch_reset(batch);
@@ -279,8 +427,7 @@ static sqlite3_stmt *look(struct sqlite_store *store, enum sqlite_slot slot,
 
 	if (!stmt || bind_scope(stmt, scope, err) < 0)
 		return NULL;
-	if (now_us)
-		sqlite3_bind_int64(stmt, 4, now_us);
+	sqlite3_bind_int64(stmt, 4, now_us);
 	if (sqlite3_step(stmt) == SQLITE_ROW)
 		return stmt;
 	pr_sqlite_fail(store->db, store, "looking for work", err);
@@ -292,12 +439,12 @@ static sqlite3_stmt *look(struct sqlite_store *store, enum sqlite_slot slot,
 static int next_due(struct sqlite_store *store, const struct pr_table *table,
 		    const struct pr_scope *scope, int64_t *ret_ms, struct pr_err *err)
 {
-	sqlite3_stmt *stmt = look(store, SLOT_NEXT_DUE, table, NEXT_DUE, scope, 0, err);
 	int64_t next_us = INT64_MAX, now_us = pr_now_us();
+	sqlite3_stmt *stmt = look(store, SLOT_NEXT_DUE, table, NEXT_DUE, scope, now_us, err);
 
 	if (!stmt)
 		return err->status;
-	for (int column = 0; column < 2; column++) {
+	for (int column = 0; column < 3; column++) {
 		int64_t due_us = sqlite3_column_int64(stmt, column);
 
 		if (sqlite3_column_type(stmt, column) != SQLITE_NULL && due_us < next_us)
@@ -327,11 +474,11 @@ int pr_sqlite_wait(struct postroom_store *base, const struct pr_table *table,
 }
 
 int pr_sqlite_unfinished(struct postroom_store *base, const struct pr_table *table,
-			 const struct pr_scope *scope, bool *ret, struct pr_err *err)
+			 const struct pr_claim *claim, bool *ret, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
-	sqlite3_stmt *stmt = look(store, SLOT_UNFINISHED, table, UNFINISHED, scope, pr_now_us(),
-				  err);
+	sqlite3_stmt *stmt = look(store, SLOT_UNFINISHED, table, UNFINISHED, &claim->scope,
+				  pr_now_us(), err);
 
 	if (!stmt)
 		return err->status;

@@ -8,6 +8,7 @@
  * 3. All verdicts of a call are one transaction. The statements say OR FAIL,
  *    which spares SQLite a journal for each of them: on any failure the whole
  *    transaction is rolled back anyway.
+ * 4. A dedupe key is written down before its message is deleted.
  */
 #include "base/time.h"
 #include "store/sqlite.h"
@@ -24,11 +25,17 @@
 	"UPDATE OR FAIL {table} SET status = '{done}', last_error = NULL, "                        \
 	"locked_by = NULL, locked_until = NULL, {done_at} = ?1, updated_at = ?1 "
 #define RETRY                                                                                      \
-	"UPDATE OR FAIL {table} SET status = 'pending', next_attempt_at = ?6, "                    \
+	"UPDATE OR FAIL {table} SET status = 'pending', apart = 1, next_attempt_at = ?6, "         \
 	"last_error = ?5, locked_by = NULL, locked_until = NULL, updated_at = ?1 "
 #define BURY                                                                                       \
-	"UPDATE OR FAIL {table} SET status = 'dead', last_error = ?5, locked_by = NULL, "          \
-	"locked_until = NULL, updated_at = ?1 "
+	"UPDATE OR FAIL {table} SET status = 'dead', apart = 3, last_error = ?5, "                 \
+	"locked_by = NULL, locked_until = NULL, updated_at = ?1 "
+#define FORGET "DELETE FROM {table} "
+#define REMEMBER                                                                                   \
+	"INSERT OR IGNORE INTO postroom_dedupe (namespace, topic, dedupe_key, id, created_at) "    \
+	"SELECT namespace, topic, dedupe_key, id, created_at FROM postroom_outbox "                \
+	"WHERE seq IN (SELECT value FROM json_each(?1)) AND dedupe_key IS NOT NULL "               \
+	"AND (?2 = 0 OR (locked_by = ?3 AND claims = ?2))"
 #define RENEW "UPDATE OR FAIL {table} SET locked_until = ?5, updated_at = ?1 "
 
 static const struct {
@@ -79,22 +86,47 @@ static int settle_one(struct sqlite_store *store, const struct pr_table *table,
 	return status;
 }
 
+int pr_sqlite_remember(struct sqlite_store *store, int64_t fence, struct pr_err *err)
+{
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_REMEMBER, NULL, REMEMBER, err);
+	int status;
+
+	if (!stmt)
+		return err->status;
+	sqlite3_bind_int64(stmt, 2, fence);
+	pr_sqlite_bind(stmt, 3, store->base.worker);
+	status = pr_sqlite_bind_seqs(stmt, 1, &store->seqs, err);
+	if (status >= 0)
+		status = pr_sqlite_run(store, stmt, "remembering dedupe keys", err);
+	return status;
+}
+
+enum together { RELEASE_THEM, DONE_WITH_THEM, FORGET_THEM };
+
+static const struct {
+	enum sqlite_slot slot;
+	const char *sql;
+} many[] = {
+	[RELEASE_THEM] = { SLOT_RELEASE_MANY, RELEASE MANY },
+	[DONE_WITH_THEM] = { SLOT_DONE_MANY, DONE MANY },
+	[FORGET_THEM] = { SLOT_FORGET_MANY, FORGET MANY },
+};
+
 /*
  * Settles the first item and all that share its verdict and fence in one
  * statement: nearly always the whole batch. *ret_all tells whether every one of
  * them was still ours; if not, nothing is known about any.
  */
 static int settle_alike(struct sqlite_store *store, const struct pr_table *table,
-			postroom_delivery *items, size_t count, enum pr_fate fate, int64_t now_us,
+			postroom_delivery *items, size_t count, enum together how, int64_t now_us,
 			bool *ret_all, struct pr_err *err)
 {
-	bool done = fate == PR_FATE_DONE;
-	sqlite3_stmt *stmt = pr_sqlite_prepare(store, done ? SLOT_DONE_MANY : SLOT_RELEASE_MANY,
-					       table, done ? DONE MANY : RELEASE MANY, err);
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, many[how].slot, table, many[how].sql, err);
 	postroom_verdict verdict = items->verdict;
 	int64_t fence = items->fence;
+	bool remember = false;
 	int alike = 0;
-	int status;
+	int status = POSTROOM_OK;
 
 	if (!stmt)
 		return err->status;
@@ -102,28 +134,45 @@ static int settle_alike(struct sqlite_store *store, const struct pr_table *table
 	for (size_t i = 0; i < count; i++) {
 		postroom_delivery *item = &items[i];
 
-		if (item->verdict != verdict || item->fence != fence || item->reason ||
-		    item->settled != UNSETTLED)
+		if (item->verdict != verdict || item->fence != fence ||
+		    (item->reason && how == RELEASE_THEM) || item->settled != UNSETTLED)
 			continue;
-		pr_sqlite_add_seq(store, item->seq);
+		pr_sqlite_add_seq(&store->seqs, item->seq);
 		item->settled = POSTROOM_OK;
 		item->dead = 0;
+		remember |= how == FORGET_THEM && item->dedupe_key;
 		alike++;
 	}
-	sqlite3_bind_int64(stmt, 1, now_us);
+	if (remember)
+		status = pr_sqlite_remember(store, fence, err);
+	if (how != FORGET_THEM)
+		sqlite3_bind_int64(stmt, 1, now_us);
 	pr_sqlite_bind(stmt, 3, store->base.worker);
 	sqlite3_bind_int64(stmt, 4, fence);
-	status = pr_sqlite_bind_seqs(store, stmt, 2, err);
+	if (status >= 0)
+		status = pr_sqlite_bind_seqs(stmt, 2, &store->seqs, err);
 	if (status >= 0)
 		status = pr_sqlite_run(store, stmt, "settling messages", err);
 	*ret_all = sqlite3_changes(store->db) == alike;
 	return status;
 }
 
+/* A single one in the statement for many. */
+static int forget_one(struct sqlite_store *store, const struct pr_table *table,
+		      postroom_delivery *item, struct pr_err *err)
+{
+	bool ours = false;
+	int status = settle_alike(store, table, item, 1, FORGET_THEM, 0, &ours, err);
+
+	if (!ours)
+		item->settled = POSTROOM_LEASE_LOST;
+	return status;
+}
+
 /* *ret_all comes back false when items were settled together and some were not ours. */
 static int settle_items(struct sqlite_store *store, const struct pr_table *table,
 			postroom_delivery *items, size_t count, const struct pr_policy *policy,
-			bool together, bool *ret_all, struct pr_err *err)
+			bool one_by_one, bool *ret_all, struct pr_err *err)
 {
 	int64_t now_us = pr_now_us();
 	int status = POSTROOM_OK;
@@ -133,14 +182,21 @@ static int settle_items(struct sqlite_store *store, const struct pr_table *table
 		items[i].settled = UNSETTLED;
 	for (size_t i = 0; status >= 0 && *ret_all && i < count; i++) {
 		enum pr_fate fate;
+		bool forget;
 
 		if (items[i].settled != UNSETTLED)
 			continue;
 		fate = pr_verdict_decide(&items[i], policy, &store->base.random);
-		if (together && !items[i].reason &&
-		    (fate == PR_FATE_DONE || fate == PR_FATE_RELEASE))
-			status = settle_alike(store, table, &items[i], count - i, fate, now_us,
-					      ret_all, err);
+		forget = fate == PR_FATE_DONE && policy->forget;
+		if (!one_by_one && (fate == PR_FATE_DONE ||
+				    (fate == PR_FATE_RELEASE && !items[i].reason)))
+			status = settle_alike(store, table, &items[i], count - i,
+					      forget		     ? FORGET_THEM
+					      : fate == PR_FATE_DONE ? DONE_WITH_THEM
+								     : RELEASE_THEM,
+					      now_us, ret_all, err);
+		else if (forget)
+			status = forget_one(store, table, &items[i], err);
 		else
 			status = settle_one(store, table, &items[i], fate, now_us, err);
 	}
@@ -158,26 +214,54 @@ static int report_lost(const postroom_delivery *items, size_t count, struct pr_e
 	return pr_store_lease_lost(lost, count, err);
 }
 
-int pr_sqlite_settle(struct postroom_store *base, const struct pr_table *table,
-		     postroom_delivery *items, size_t count, const struct pr_policy *policy,
-		     struct pr_err *err)
+/* Within a transaction that has just begun. */
+static int settle_all(struct postroom_store *base, const struct pr_table *table,
+		      postroom_delivery *items, size_t count, const struct pr_policy *policy,
+		      struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
 	bool all;
-	int status = pr_sqlite_begin_finishing(base, err);
+	int status = settle_items(store, table, items, count, policy, false, &all, err);
 
-	if (status < 0)
-		return status;
-	status = settle_items(store, table, items, count, policy, true, &all, err);
 	if (status >= 0 && !all) {
 		/* Somebody lost a lease: begin again, one by one, to learn who. */
 		pr_sqlite_rollback(base);
 		status = pr_sqlite_begin_finishing(base, err);
-		if (status < 0)
-			return status;
-		status = settle_items(store, table, items, count, policy, false, &all, err);
+		if (status >= 0)
+			status = settle_items(store, table, items, count, policy, true, &all, err);
 	}
+	if (status >= 0)
+		status = pr_sqlite_order_free_settled(store, table, items, count, policy->block, err);
+	return status;
+}
+
+int pr_sqlite_settle(struct postroom_store *base, const struct pr_table *table,
+		     postroom_delivery *items, size_t count, const struct pr_policy *policy,
+		     struct pr_err *err)
+{
+	int status = pr_sqlite_begin_finishing(base, err);
+
+	if (status < 0)
+		return status;
+	status = pr_sqlite_end(base, settle_all(base, table, items, count, policy, err), err);
+	return status < 0 ? status : report_lost(items, count, err);
+}
+
+int pr_sqlite_turn(struct postroom_store *base, const struct pr_table *table,
+		   postroom_delivery *items, size_t count, const struct pr_policy *policy,
+		   const struct pr_claim *claim, struct postroom_batch *next, struct pr_err *err)
+{
+	bool more;
+	int status = pr_sqlite_begin_finishing(base, err);
+
+	if (status < 0)
+		return status;
+	status = settle_all(base, table, items, count, policy, err);
+	if (status >= 0)
+		status = pr_sqlite_claim_rows(sqlite_store(base), table, claim, next, &more, err);
 	status = pr_sqlite_end(base, status, err);
+	if (status < 0)
+		pr_batch_reset(next);
 	return status < 0 ? status : report_lost(items, count, err);
 }
 

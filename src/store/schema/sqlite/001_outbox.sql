@@ -58,6 +58,10 @@ CREATE TABLE postroom_outbox (
 	updated_at INTEGER NOT NULL
 		DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
 	delivered_at INTEGER,
+	-- How it is claimed: 0 in its turn, by seq, or, if it is delayed or has a head
+	-- start, by its due time; 1 by its due time; 2 not yet, because an earlier one of
+	-- its key holds it back; 3 as 1, it was dead; 4 in its turn.
+	apart INTEGER NOT NULL DEFAULT 0,
 
 	-- E4
 	CONSTRAINT "dedupe_key: begins with the tenant_id and a slash" CHECK (tenant_id IS NULL OR dedupe_key IS NULL
@@ -82,14 +86,58 @@ CREATE TABLE postroom_outbox (
 -- E3
 CREATE UNIQUE INDEX postroom_outbox_dedupe
 	ON postroom_outbox (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL;
--- The two arms of a claim.
+-- The three arms of a claim. What is held back by its key is in none of them.
+CREATE INDEX postroom_outbox_turn
+	ON postroom_outbox (seq) WHERE status = 'pending'
+		AND (apart = 4 OR (apart = 0 AND next_attempt_at = created_at));
 CREATE INDEX postroom_outbox_due
-	ON postroom_outbox (next_attempt_at, seq) WHERE status = 'pending';
+	ON postroom_outbox (next_attempt_at, seq) WHERE status = 'pending'
+		AND (apart IN (1, 3) OR (apart = 0 AND next_attempt_at <> created_at));
 CREATE INDEX postroom_outbox_leased
 	ON postroom_outbox (locked_until) WHERE status = 'processing';
+-- The order of a key (D6): those that the order of seq alone does not keep in line.
+-- It is small, because what only waits for its turn is not in it.
+CREATE INDEX postroom_outbox_key
+	ON postroom_outbox (key, topic, namespace) WHERE key IS NOT NULL AND delivered_at IS NULL
+		AND apart <> 3 AND (claims > 0 OR apart = 2 OR (apart = 0 AND next_attempt_at < created_at));
+-- Who waits behind others of its key.
+CREATE INDEX postroom_outbox_held
+	ON postroom_outbox (key, topic, namespace) WHERE apart = 2;
+-- Delayed: not in the order of its key before its time.
+CREATE INDEX postroom_outbox_delayed
+	ON postroom_outbox (next_attempt_at) WHERE key IS NOT NULL
+		AND apart = 0 AND next_attempt_at > created_at;
+-- Whose key may be blocked.
+CREATE INDEX postroom_outbox_grave
+	ON postroom_outbox (key, topic, namespace) WHERE key IS NOT NULL AND apart = 3;
 -- Purging what has been delivered, by age.
 CREATE INDEX postroom_outbox_delivered
 	ON postroom_outbox (delivered_at) WHERE status = 'delivered';
 -- Listing the dead, newest first.
 CREATE INDEX postroom_outbox_dead
 	ON postroom_outbox (seq) WHERE status = 'dead';
+
+-- Dedupe keys whose messages have gone.
+CREATE TABLE postroom_dedupe (
+	namespace TEXT NOT NULL,
+	topic TEXT NOT NULL,
+	dedupe_key TEXT NOT NULL,
+	id TEXT NOT NULL,
+	created_at INTEGER NOT NULL,
+	PRIMARY KEY (namespace, topic, dedupe_key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX postroom_dedupe_age ON postroom_dedupe (created_at);
+
+CREATE TRIGGER postroom_outbox_remembered BEFORE INSERT ON postroom_outbox
+WHEN NEW.dedupe_key IS NOT NULL AND EXISTS (SELECT 1 FROM postroom_dedupe
+	WHERE namespace = NEW.namespace AND topic = NEW.topic AND dedupe_key = NEW.dedupe_key)
+BEGIN
+	SELECT RAISE(IGNORE);
+END;
+
+-- Every message as it is now.
+CREATE VIEW postroom_messages AS
+SELECT id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, body,
+	content_type, headers, status, attempts, claims, next_attempt_at, locked_by, locked_until,
+	last_attempt_at, last_error, created_at, updated_at, delivered_at
+FROM postroom_outbox;

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The order of a key (D6): which messages wait for which, and how they are held
+ * and let go.
+ *
+ * 1. Most messages just wait for their turn, and are claimed in the order of
+ *    seq: that is the order of every key. The index of keys has only those that
+ *    it does not keep in line: claimed before, held, or with a head start.
+ * 2. A message is claimed only if the nearest one before it in that index is in
+ *    the same batch, or there is none; and, if it did not come by its turn, only
+ *    if no earlier one of its key waits for its own. A claim is alone in the
+ *    database, so what it sees holds until it commits.
+ * 3. What has to wait for an unfinished one is held (apart = 2) by the first
+ *    claim that meets it, and is in no index that a claim goes through: however
+ *    many wait, they cost nothing.
+ * 4. Whatever ends a message of a key lets the next ones go, a run at a time,
+ *    in the same transaction. To let go is only an invitation; the claim decides.
+ * 5. A delayed message has no place in the order before its time.
+ */
+#include "store/sqlite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How many are let go at once. */
+#define RUN 500
+/* How many of those that wait for their turn are looked through for a message that did not come by its own. */
+#define FRONT_MOST 20000
+#define KEYS_AT_ONCE 50
+
+#define OF_KEY "e.key = ?1 AND e.topic = ?2 AND e.namespace = ?3 AND " PR_SQLITE_IN_ORDER
+#define UNFINISHED "AND e.status IN ('pending', '{active}') "
+
+#define DELAYED                                                                                    \
+	"SELECT seq, next_attempt_at FROM {table} INDEXED BY {table}_delayed "                     \
+	"WHERE key IS NOT NULL AND apart = 0 AND next_attempt_at > created_at "                    \
+	"AND next_attempt_at <= ?1 "                                                               \
+	"ORDER BY next_attempt_at LIMIT ?2"
+
+#define FRONT                                                                                      \
+	"SELECT seq, key, topic, namespace FROM {table} INDEXED BY {table}_turn "                  \
+	"WHERE " PR_SQLITE_TURN "AND seq > ?1 AND seq < ?2 ORDER BY seq LIMIT ?3"
+
+#define THESE "WHERE seq IN (SELECT value FROM json_each(?1))"
+#define INTO_TURN "UPDATE OR FAIL {table} SET apart = 4 " THESE
+#define HOLD "UPDATE OR FAIL {table} SET apart = 2 " THESE
+#define HOLD_EXPIRED                                                                               \
+	"UPDATE OR FAIL {table} SET status = 'pending', apart = 2, locked_by = NULL, "             \
+	"locked_until = NULL " THESE
+
+#define EARLIER                                                                                    \
+	"SELECT e.seq FROM {table} AS e INDEXED BY {table}_key WHERE " OF_KEY UNFINISHED           \
+	"AND e.seq < ?4 ORDER BY e.seq DESC LIMIT 1"
+
+#define ANY_HELD "SELECT 1 FROM {table} INDEXED BY {table}_held WHERE apart = 2 LIMIT 1"
+
+#define FIRST                                                                                      \
+	"SELECT e.apart, EXISTS (SELECT 1 FROM {table} AS d INDEXED BY {table}_grave "             \
+	"WHERE d.key = ?1 AND d.topic = ?2 AND d.namespace = ?3 AND d.seq < e.seq "                \
+	"AND d.key IS NOT NULL AND d.apart = 3 AND d.status = 'dead') "                            \
+	"FROM {table} AS e INDEXED BY {table}_key WHERE " OF_KEY UNFINISHED                        \
+	"ORDER BY e.seq LIMIT 1"
+
+#define FREE                                                                                       \
+	"UPDATE OR FAIL {table} SET apart = 4 WHERE seq IN (SELECT seq FROM {table} "              \
+	"INDEXED BY {table}_held WHERE apart = 2 AND key = ?1 AND topic = ?2 "                     \
+	"AND namespace = ?3 ORDER BY seq LIMIT ?4)"
+
+#define NEXT_KEY                                                                                   \
+	"SELECT key, topic, namespace FROM {table} INDEXED BY {table}_held WHERE apart = 2 "       \
+	"AND (key, topic, namespace) > (?1, ?2, ?3) ORDER BY key, topic, namespace LIMIT 1"
+
+static struct sqlite_pair *find(const struct sqlite_map *map, int64_t key)
+{
+	size_t mask = map->size - 1, at = (size_t)key & mask;
+
+	while (map->pairs[at].key && map->pairs[at].key != key)
+		at = (at + 1) & mask;
+	return &map->pairs[at];
+}
+
+static int64_t get(const struct sqlite_map *map, int64_t key, int64_t otherwise)
+{
+	const struct sqlite_pair *pair = map->used ? find(map, key) : NULL;
+
+	return pair && pair->key ? pair->value : otherwise;
+}
+
+/* Keeps the first value of a key. */
+static bool put(struct sqlite_map *map, int64_t key, int64_t value)
+{
+	struct sqlite_pair *pair;
+
+	if (map->used * 2 >= map->size) {
+		struct sqlite_map more = { .size = map->size ? map->size * 2 : 1024,
+					   .used = map->used };
+
+		more.pairs = calloc(more.size, sizeof(*more.pairs));
+		if (!more.pairs)
+			return false;
+		for (size_t i = 0; i < map->size; i++) {
+			if (map->pairs[i].key)
+				*find(&more, map->pairs[i].key) = map->pairs[i];
+		}
+		free(map->pairs);
+		*map = more;
+	}
+	pair = find(map, key);
+	if (!pair->key) {
+		*pair = (struct sqlite_pair){ key, value };
+		map->used++;
+	}
+	return true;
+}
+
+static void clear(struct sqlite_map *map)
+{
+	if (map->used)
+		memset(map->pairs, 0, map->size * sizeof(*map->pairs));
+	map->used = 0;
+}
+
+/* Two keys with the same hash only take each other for one, and wait for each other. */
+static int64_t hash(const char *key, const char *topic, const char *ns)
+{
+	const char *parts[] = { key, topic, ns };
+	uint64_t sum = 14695981039346656037u; /* FNV-1a */
+
+	for (size_t i = 0; i < 3; i++) {
+		for (const char *at = parts[i]; at && *at; at++)
+			sum = (sum ^ (unsigned char)*at) * 1099511628211u;
+		sum = (sum ^ 0xff) * 1099511628211u;
+	}
+	return sum ? (int64_t)sum : 1;
+}
+
+static const char *text(sqlite3_stmt *row, int column)
+{
+	return (const char *)sqlite3_column_text(row, column);
+}
+
+static void bind_key(sqlite3_stmt *stmt, const char *key, const char *topic, const char *ns)
+{
+	pr_sqlite_bind(stmt, 1, key);
+	pr_sqlite_bind(stmt, 2, topic);
+	pr_sqlite_bind(stmt, 3, ns);
+}
+
+/* Runs a statement over the messages of seqs. */
+static int change(struct sqlite_store *store, const struct pr_table *table, enum sqlite_slot slot,
+		  const char *sql, struct pr_buf *seqs, struct pr_err *err)
+{
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, slot, table, sql, err);
+	int status;
+
+	if (!stmt)
+		return err->status;
+	status = pr_sqlite_bind_seqs(stmt, 1, seqs, err);
+	if (status >= 0)
+		status = pr_sqlite_run(store, stmt, "keeping the order of a key", err);
+	return status;
+}
+
+/* The end of a query that is read to its end: 0, or why it broke off. */
+static int finish(struct sqlite_store *store, sqlite3_stmt *stmt, int rc, struct pr_err *err)
+{
+	int status = POSTROOM_OK;
+
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		status = pr_sqlite_fail(store->db, store, "looking at the order of a key", err);
+	sqlite3_reset(stmt);
+	return status;
+}
+
+void pr_sqlite_order_begin(struct sqlite_store *store)
+{
+	clear(&store->claimed);
+	clear(&store->front);
+	store->front_end = 0;
+	store->front_read = 0;
+}
+
+int pr_sqlite_order_join(struct sqlite_store *store, const struct pr_table *table, int64_t now_us,
+			 int64_t *ret_due_us, struct pr_err *err)
+{
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_DELAYED, table, DELAYED, err);
+	int64_t last_us = now_us;
+	int joined = 0, rc;
+	int status;
+
+	if (!stmt)
+		return err->status;
+	pr_buf_reset(&store->turned);
+	sqlite3_bind_int64(stmt, 1, now_us);
+	sqlite3_bind_int(stmt, 2, PR_SQLITE_ORDER_AT_ONCE);
+	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+		pr_sqlite_add_seq(&store->turned, sqlite3_column_int64(stmt, 0));
+		last_us = sqlite3_column_int64(stmt, 1);
+		joined++;
+	}
+	status = finish(store, stmt, rc, err);
+	if (status < 0)
+		return status;
+	/* There may be more of the same time. */
+	*ret_due_us = joined == PR_SQLITE_ORDER_AT_ONCE ? last_us - 1 : now_us;
+	return joined ? pr_sqlite_order_turn(store, table, err) : POSTROOM_OK;
+}
+
+/* Gets to know those that wait for their turn before seq, if they are not too many. */
+static int read_front(struct sqlite_store *store, const struct pr_table *table, int64_t seq,
+		      struct pr_err *err)
+{
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_FRONT, table, FRONT, err);
+	bool stored = true;
+	int rc;
+
+	if (!stmt)
+		return err->status;
+	sqlite3_bind_int64(stmt, 1, store->front_end);
+	sqlite3_bind_int64(stmt, 2, seq);
+	sqlite3_bind_int(stmt, 3, FRONT_MOST - store->front_read);
+	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW && stored) {
+		store->front_end = sqlite3_column_int64(stmt, 0);
+		store->front_read++;
+		if (sqlite3_column_type(stmt, 1) != SQLITE_NULL)
+			stored = put(&store->front, hash(text(stmt, 1), text(stmt, 2), text(stmt, 3)),
+				     store->front_end);
+	}
+	if (!stored) {
+		sqlite3_reset(stmt);
+		return pr_err_nomem(err);
+	}
+	if (rc == SQLITE_DONE && store->front_read < FRONT_MOST)
+		store->front_end = seq - 1;
+	return finish(store, stmt, rc, err);
+}
+
+/* Does an earlier one of its key wait for its turn? When there are too many to know, it may be so. */
+static int look_at_front(struct sqlite_store *store, const struct pr_table *table,
+			 sqlite3_stmt *row, enum sqlite_order *ret, struct pr_err *err)
+{
+	int64_t seq = sqlite3_column_int64(row, PR_COL_SEQ);
+	int status = POSTROOM_OK;
+
+	if (store->front_end < seq - 1 && store->front_read < FRONT_MOST)
+		status = read_front(store, table, seq, err);
+	if (status >= 0 &&
+	    (store->front_end < seq - 1 ||
+	     get(&store->front,
+		 hash(text(row, PR_COL_KEY), text(row, PR_COL_TOPIC), text(row, PR_COL_NAMESPACE)),
+		 INT64_MAX) < seq))
+		*ret = ORDER_TURN;
+	return status;
+}
+
+/*
+ * The index also has rows that somebody has buried or delivered by hand; they
+ * hold nobody back. This is the slower look that tells them from the others.
+ */
+static int look_closer(struct sqlite_store *store, const struct pr_table *table, sqlite3_stmt *row,
+		       enum sqlite_order *ret, struct pr_err *err)
+{
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_EARLIER, table, EARLIER, err);
+	int rc;
+
+	if (!stmt)
+		return err->status;
+	bind_key(stmt, text(row, PR_COL_KEY), text(row, PR_COL_TOPIC),
+		 text(row, PR_COL_NAMESPACE));
+	sqlite3_bind_int64(stmt, 4, sqlite3_column_int64(row, PR_COL_SEQ));
+	rc = sqlite3_step(stmt);
+	if (rc == SQLITE_ROW && !get(&store->claimed, sqlite3_column_int64(stmt, 0), 0))
+		*ret = ORDER_HOLD;
+	return finish(store, stmt, rc, err);
+}
+
+int pr_sqlite_order_decide(struct sqlite_store *store, const struct pr_table *table,
+			   sqlite3_stmt *row, bool in_turn, enum sqlite_order *ret,
+			   struct pr_err *err)
+{
+	int status = POSTROOM_OK;
+
+	*ret = ORDER_CLAIM;
+	if (sqlite3_column_type(row, PR_COL_KEY) == SQLITE_NULL)
+		return POSTROOM_OK;
+	if (sqlite3_column_int(row, PR_SQLITE_COL_BLOCKED))
+		*ret = ORDER_BLOCK;
+	else if (sqlite3_column_type(row, PR_SQLITE_COL_EARLIER) != SQLITE_NULL &&
+		 !get(&store->claimed, sqlite3_column_int64(row, PR_SQLITE_COL_EARLIER), 0))
+		status = look_closer(store, table, row, ret, err);
+	if (status >= 0 && *ret == ORDER_CLAIM && !in_turn)
+		status = look_at_front(store, table, row, ret, err);
+	return status;
+}
+
+bool pr_sqlite_order_claimed(struct sqlite_store *store, int64_t seq)
+{
+	return put(&store->claimed, seq, 1);
+}
+
+int pr_sqlite_order_hold(struct sqlite_store *store, const struct pr_table *table, bool expired,
+			 struct pr_err *err)
+{
+	return expired ? change(store, table, SLOT_HOLD_EXPIRED, HOLD_EXPIRED, &store->seqs, err)
+		       : change(store, table, SLOT_HOLD, HOLD, &store->seqs, err);
+}
+
+int pr_sqlite_order_turn(struct sqlite_store *store, const struct pr_table *table,
+			 struct pr_err *err)
+{
+	return change(store, table, SLOT_INTO_TURN, INTO_TURN, &store->turned, err);
+}
+
+int pr_sqlite_order_free_key(struct sqlite_store *store, const struct pr_table *table,
+			     const char *key, const char *topic, const char *ns, bool block,
+			     struct pr_err *err)
+{
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_FIRST, table, FIRST, err);
+	bool held = false;
+	int status, rc;
+
+	if (!stmt)
+		return err->status;
+	bind_key(stmt, key, topic, ns);
+	rc = sqlite3_step(stmt);
+	if (rc == SQLITE_ROW)
+		held = sqlite3_column_int(stmt, 0) == 2 &&
+		       !(block && sqlite3_column_int(stmt, 1));
+	status = finish(store, stmt, rc, err);
+	if (status < 0 || !held)
+		return status;
+	stmt = pr_sqlite_prepare(store, SLOT_FREE, table, FREE, err);
+	if (!stmt)
+		return err->status;
+	bind_key(stmt, key, topic, ns);
+	sqlite3_bind_int(stmt, 4, RUN);
+	return pr_sqlite_run(store, stmt, "letting the next messages of a key go", err);
+}
+
+static int any_held(struct sqlite_store *store, const struct pr_table *table, bool *ret,
+		    struct pr_err *err)
+{
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_ANY_HELD, table, ANY_HELD, err);
+	int rc;
+
+	if (!stmt)
+		return err->status;
+	rc = sqlite3_step(stmt);
+	*ret = rc == SQLITE_ROW;
+	return finish(store, stmt, rc, err);
+}
+
+static bool same_key(const postroom_delivery *a, const postroom_delivery *b)
+{
+	return strcmp(a->key, b->key) == 0 && strcmp(a->topic, b->topic) == 0 &&
+	       strcmp(a->ns, b->ns) == 0;
+}
+
+int pr_sqlite_order_free_settled(struct sqlite_store *store, const struct pr_table *table,
+				 const postroom_delivery *items, size_t count, bool block,
+				 struct pr_err *err)
+{
+	const postroom_delivery *last = NULL;
+	bool any = false;
+	int status = any_held(store, table, &any, err);
+
+	for (size_t i = 0; any && status >= 0 && i < count; i++) {
+		const postroom_delivery *item = &items[i];
+		bool over = item->dead ? !block : item->verdict == POSTROOM_DELIVERED;
+
+		if (!item->key || !over || item->settled != POSTROOM_OK ||
+		    (last && same_key(last, item)))
+			continue;
+		status = pr_sqlite_order_free_key(store, table, item->key, item->topic, item->ns,
+						  block, err);
+		last = item;
+	}
+	return status;
+}
+
+/* The held key behind looked_at, which moves on to it; at the end it starts anew. */
+static int next_key(struct sqlite_store *store, const struct pr_table *table, bool *ret,
+		    struct pr_err *err)
+{
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_NEXT_KEY, table, NEXT_KEY, err);
+	int rc;
+
+	if (!stmt)
+		return err->status;
+	bind_key(stmt, store->looked_at[0], store->looked_at[1], store->looked_at[2]);
+	rc = sqlite3_step(stmt);
+	*ret = rc == SQLITE_ROW;
+	for (int i = 0; i < 3; i++) {
+		const char *part = *ret ? text(stmt, i) : NULL;
+
+		snprintf(store->looked_at[i], sizeof(store->looked_at[i]), "%s", part ? part : "");
+	}
+	return finish(store, stmt, rc, err);
+}
+
+int pr_sqlite_order_free_stranded(struct sqlite_store *store, const struct pr_table *table,
+				  bool block, struct pr_err *err)
+{
+	bool found = true;
+	int status = POSTROOM_OK;
+
+	for (int i = 0; status >= 0 && found && i < KEYS_AT_ONCE; i++) {
+		status = next_key(store, table, &found, err);
+		if (status >= 0 && found)
+			status = pr_sqlite_order_free_key(store, table, store->looked_at[0],
+							  store->looked_at[1],
+							  store->looked_at[2], block, err);
+	}
+	return status;
+}
