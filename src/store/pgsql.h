@@ -75,6 +75,8 @@ struct pgsql_store {
 	size_t message_bytes;	      /* what messages are like; 0: not known yet */
 	/* See pgsql_lane.c. */
 	bool kind_known;
+	int64_t epochs[PG_LANES + 1]; /* when the marks of the lanes were made */
+	int64_t head_read_us;	      /* when the lanes were read from their heads, by the server's clock */
 	enum pr_lease_kind kind; /* as it was when last looked at */
 	int64_t lanes_wanted;	 /* how many it takes to fill a batch */
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
@@ -178,10 +180,10 @@ postroom_box *pr_pgsql_box(struct postroom_store *store);
 void pr_pgsql_box_disconnect(postroom_box *box);
 
 /* pgsql_batch.c: behind {columns} every claim answers with these. */
-enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE, PG_COL_MET };
+enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE, PG_COL_MET, PG_COL_AT };
 
-/* The batch keeps the result; reason is that of those which were buried. */
-int pr_pgsql_take(PGresult *result, const char *reason, struct postroom_batch *batch,
+/* The batch keeps the result; by_lane: lanes have the leases; reason is that of the buried. */
+int pr_pgsql_take(PGresult *result, bool by_lane, const char *reason, struct postroom_batch *batch,
 		  struct pr_err *err);
 
 /* pgsql_claim.c */
@@ -202,7 +204,7 @@ struct pgsql_asking {
 	const char *reason;
 	int64_t begun_us;
 	struct pr_buf pattern;
-	struct pr_buf starts;
+	struct pr_buf starts, epochs;
 	struct pgsql_params params;
 	struct pgsql_step step;
 };

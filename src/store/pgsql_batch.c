@@ -115,7 +115,7 @@ static void stay_behind(const postroom_delivery *first, postroom_delivery *item)
 	}
 }
 
-int pr_pgsql_take(PGresult *result, const char *reason, struct postroom_batch *batch,
+int pr_pgsql_take(PGresult *result, bool by_lane, const char *reason, struct postroom_batch *batch,
 		  struct pr_err *err)
 {
 	size_t first = batch->count;
@@ -144,7 +144,7 @@ int pr_pgsql_take(PGresult *result, const char *reason, struct postroom_batch *b
 		else
 			latest_us = item->due_us;
 		/* Leased by its lane, it is not written, and bears no claim of its own. */
-		if (pr_pgsql_read_int8(result, row, PG_COL_EPOCH) > 0) {
+		if (by_lane) {
 			item->lane = pr_pgsql_read_int4(result, row, PG_COL_LANE);
 			item->fence = pr_pgsql_read_int8(result, row, PG_COL_EPOCH);
 			item->attempt++;

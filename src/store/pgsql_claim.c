@@ -33,6 +33,9 @@
 #define HEAD_SHARE 10
 #define REREAD_US 1000000
 
+/* A lane's claim that takes longer than this has dead entries in its way. */
+#define DEAR_US 20000
+
 /* An arm that was empty is left alone for so many claims, as long as another has something. */
 #define QUIET_CLAIMS 4
 
@@ -161,8 +164,11 @@ static void add_start(struct pgsql_store *store, struct pgsql_asking *asking)
 		return;
 	}
 	pr_buf_reset(&asking->starts);
-	for (size_t lane = 1; lane <= PG_LANES; lane++)
+	pr_buf_reset(&asking->epochs);
+	for (size_t lane = 1; lane <= PG_LANES; lane++) {
 		pr_pgsql_array_add_number(&asking->starts, reading->from_mark ? store->marks[lane] : 0);
+		pr_pgsql_array_add_number(&asking->epochs, reading->from_mark ? store->epochs[lane] : 0);
+	}
 	pr_pgsql_text(&asking->params, pr_pgsql_array_end(&asking->starts));
 }
 
@@ -194,9 +200,12 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 		pr_pgsql_text(params, claim->block ? "t" : "f");
 	if (arm == PG_ARM_TURN)
 		pr_pgsql_number(params, store->reading[arm].from_mark ? store->marks[0] : 0);
-	if (arm == PG_ARM_LANES)
+	if (arm == PG_ARM_LANES) {
 		pr_pgsql_number(params, store->lanes_wanted);
-	if (asking->starts.failed)
+		pr_pgsql_text(params, pr_pgsql_array_end(&asking->epochs));
+		pr_pgsql_number(params, store->reading[arm].from_mark ? store->head_read_us : 0);
+	}
+	if (asking->starts.failed || asking->epochs.failed)
 		return pr_err_nomem(err);
 	asking->step = (struct pgsql_step){ .slot = slot_of(store, arm),
 					    .sql = sql_of(store, arm),
@@ -209,6 +218,7 @@ static void release(struct pgsql_asking *asking)
 {
 	pr_buf_release(&asking->pattern);
 	pr_buf_release(&asking->starts);
+	pr_buf_release(&asking->epochs);
 }
 
 static void remember(struct pgsql_store *store, const struct pgsql_asking *asking,
@@ -227,6 +237,10 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 	if (!reading->from_mark)
 		reading->head_due_us = now_us + (pause_us < REREAD_US ? pause_us : REREAD_US);
 	reading->busy = met >= asking->limit;
+	/* In the lanes only where it is needed, and never past what was left there: see pgsql_lane.c. */
+	if (asking->arm == PG_ARM_LANES)
+		reading->busy &= (size_t)met == count &&
+				 (reading->from_mark || pause_us > DEAR_US * HEAD_SHARE);
 	reading->skip = met == 0 ? QUIET_CLAIMS : 0;
 	if (count >= (size_t)asking->limit)
 		store->first_arm = (asking->arm + 1) % PG_ARMS_IN_TURN;
@@ -244,7 +258,7 @@ static int absorb(struct pgsql_store *store, struct pgsql_asking *asking,
 
 	asking->step.result = NULL;
 	*ret_met = PQntuples(result) ? pr_pgsql_read_int8(result, 0, PG_COL_MET) : 0;
-	status = pr_pgsql_take(result, asking->reason, batch, err);
+	status = pr_pgsql_take(result, asking->step.slot == PG_CLAIM_LANES, asking->reason, batch, err);
 	if (status >= 0 && asking->arm != PG_ARM_EXPIRED)
 		remember(store, asking, result, *ret_met, batch->count - before);
 	return status;

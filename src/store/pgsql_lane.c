@@ -15,7 +15,12 @@
  *    ended too, each with an attempt counted; from there on they are claimed
  *    one by one like any that was left behind. One transaction, so it happens
  *    once, whoever dies over it.
- * 5. How a database is leased is changed while nobody claims: a claim reads it
+ * 5. Reading behind a mark would pass over what committed late or was released, and
+ *    later ones of its key would overtake it. So it is done only where the dead
+ *    entries in front have become many, only in lanes that nobody else has
+ *    claimed from since, never over anything that was met and left, and of
+ *    messages with a key only for those that were there when the head was read.
+ * 6. How a database is leased is changed while nobody claims: a claim reads it
  *    from postroom_lanes, has a lock on that table before it begins to look, and
  *    who changes it has it alone.
  */
@@ -27,19 +32,23 @@
 
 /* fresh: what stands in the index of that kind of lease. */
 #define MET(lease_kind, fresh)                                                              \
-	PG_WITH_NOW ", seen AS MATERIALIZED (SELECT lane, epoch, (SELECT seq "               \
-	"FROM {schema}{table} AS o WHERE o.lane = l.lane AND " fresh                         \
-	" AND o.seq >= ($9::bigint[])[l.lane] AND " PG_SCOPE "ORDER BY o.seq LIMIT 1) AS head " \
-	"FROM {schema}postroom_lanes AS l WHERE lease = '" lease_kind "' AND locked_by IS NULL " \
+	PG_WITH_NOW ", seen AS MATERIALIZED (SELECT lane, epoch, "                           \
+	"epoch = ($13::bigint[])[lane] AS known, (SELECT seq FROM {schema}{table} AS o "     \
+	"WHERE o.lane = l.lane AND " fresh " AND o.seq >= CASE WHEN l.epoch = "              \
+	"($13::bigint[])[l.lane] THEN ($9::bigint[])[l.lane] ELSE 0 END AND " PG_SCOPE       \
+	"ORDER BY o.seq LIMIT 1) AS head FROM {schema}postroom_lanes AS l WHERE lease = '" lease_kind "' AND locked_by IS NULL " \
 	"AND $8::text IS NULL), "                                                            \
 	"mine AS MATERIALIZED (SELECT l.lane, s.head FROM seen AS s "                        \
 	"JOIN {schema}postroom_lanes AS l ON l.lane = s.lane AND l.epoch = s.epoch "         \
-	"WHERE s.head IS NOT NULL AND l.locked_by IS NULL ORDER BY s.head LIMIT $12::int "   \
+	"WHERE s.head IS NOT NULL AND l.locked_by IS NULL "                                  \
+	"ORDER BY s.known DESC, s.head LIMIT $12::int "                                      \
 	"FOR UPDATE OF l SKIP LOCKED), "                                                     \
 	"met AS MATERIALIZED (SELECT o.* FROM mine CROSS JOIN LATERAL (SELECT {columns}, "   \
 	"ctid AS place, lane, next_attempt_at, next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, " \
 	PG_BYTES " AS bytes FROM {schema}{table} AS o WHERE o.lane = mine.lane AND " fresh   \
-	" AND o.seq >= mine.head AND " PG_SCOPE "ORDER BY o.seq LIMIT $4::int) AS o "        \
+	" AND o.seq >= mine.head AND (key IS NULL OR $14::bigint = 0 OR created_at <= "      \
+	"timestamptz 'epoch' + $14::bigint * interval '1 microsecond') AND " PG_SCOPE        \
+	"ORDER BY o.seq LIMIT $4::int) AS o "                                                \
 	"LIMIT $4::int), "                                                                   \
 	"keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace, NULL::bigint[] AS mine " \
 	"FROM met WHERE key IS NOT NULL), " PG_BEHIND ", " PG_PARK ", "                      \
@@ -51,17 +60,17 @@
 	PG_FITTING("met " PG_BEHIND_NOTHING " AND NOT early", "lane, seq") ", "
 
 #define ANSWER                                                                              \
-	"SELECT c.*, n.met FROM (SELECT count(*) AS met FROM met) AS n "                     \
+	"SELECT c.*, n.met, " PG_AT " FROM (SELECT count(*) AS met FROM met) AS n "          \
 	"LEFT JOIN claimed AS c ON true ORDER BY seq"
 
 #define CLAIM_ROWS                                                                          \
 	MET("row", "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL")             \
 	"passed AS (UPDATE {schema}postroom_lanes SET epoch = epoch + 1 "                    \
-	"WHERE lane IN (SELECT lane FROM fitting)), "                                        \
-	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET                               \
-	" WHERE ctid = ANY (ARRAY(SELECT place FROM fitting)) "                              \
-	"RETURNING {columns}, status = 'dead' AS buried, lane::int AS of_lane, "              \
-	"0::bigint AS of_epoch, next_attempt_at AS due) " ANSWER
+	"WHERE lane IN (SELECT lane FROM fitting) RETURNING lane, epoch), "                  \
+	"claimed AS (UPDATE {schema}{table} AS t SET " PG_CLAIM_SET                          \
+	" FROM passed AS p WHERE t.lane = p.lane AND t.ctid = ANY (ARRAY("                   \
+	"SELECT place FROM fitting)) RETURNING {columns}, status = 'dead' AS buried, "       \
+	"p.lane::int AS of_lane, p.epoch AS of_epoch, next_attempt_at AS due) " ANSWER
 
 #define CLAIM_LANES                                                                         \
 	MET("lane", "o.status = 'pending' AND o.apart = 0")                                  \
@@ -90,7 +99,10 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const PGresult *result, siz
 		lanes += !used[lane];
 		used[lane] = true;
 		store->marks[lane] = pr_pgsql_read_int8(result, row, PR_COL_SEQ) + 1;
+		store->epochs[lane] = pr_pgsql_read_int8(result, row, PG_COL_EPOCH);
 	}
+	if (!store->reading[PG_ARM_LANES].from_mark && PQntuples(result) > 0)
+		store->head_read_us = pr_pgsql_read_time(result, 0, PG_COL_AT);
 	if (store->kind == PR_LEASE_LANE)
 		store->in_flight += count;
 	/* A full batch shows how many it takes; others may have the rest. */
