@@ -31,8 +31,7 @@ static int run(struct cli *cli, void *options)
 	status = cli_open_store(cli, CLI_OPEN_EXISTING, &store);
 	if (status != CLI_DONE)
 		return status;
-	status = store->ops->lease ? store->ops->lease(store, word ? &want : NULL, &kind, &err)
-				   : pr_err_set(&err, POSTROOM_SCHEMA, "lease: not in this build");
+	status = store->ops->lease(store, word ? &want : NULL, &kind, &err);
 	pr_store_close(store);
 	if (status < 0)
 		return cli_fail(cli, "%s", err.text);

@@ -52,8 +52,6 @@ static int purge(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 
 static int forget(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 {
-	if (!worker->store->ops->forget)
-		return POSTROOM_OK;
 	return worker->store->ops->forget(worker->store, worker->relay->config.dedupe_retention_ms,
 					  AT_ONCE, true, ret, err);
 }

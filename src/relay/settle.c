@@ -93,7 +93,7 @@ int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t co
 	struct pr_next next;
 	int status;
 
-	if (!store || !store->ops->turn || pr_stop_requested(&worker->relay->stop))
+	if (!store || pr_stop_requested(&worker->relay->stop))
 		return pr_settle_items(worker, items, count, err);
 	next = pr_claim_prepare(worker, (int32_t)config->batch_size);
 	status = store->ops->turn(store, &pr_table_outbox, items, count, &config->policy,

@@ -7,8 +7,8 @@ import ordering
 
 @pytest.fixture(params=['row', 'lane'])
 def leased(request, postroom):
-    if postroom('lease', request.param).code != 0:
-        pytest.skip(f'there is no {request.param} lease')
+    assert postroom.ok('lease', request.param).out == f'{request.param}\n'
+    assert postroom.ok('lease', '--json').object == {'lease': request.param}
     return postroom
 
 
