@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leases of lanes, and the change from one kind of lease to the other. */
+#include "contract/store_pgsql.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "store/store.h"
+#pragma GCC diagnostic pop
+
+#include <pthread.h>
+
+#define LANE_TEST(test_name) ON_ONE(test_name, backend_pgsql_lane)
+
+static enum pr_lease_kind change_to(enum pr_lease_kind kind)
+{
+	struct postroom_store *changed = NULL;
+	struct pr_err err = { 0 };
+
+	CHECK_MSG(pr_store_open(&(struct pr_store_config){ .url = url }, &changed, &err) >= 0, "%s",
+		  err.text);
+	CHECK_MSG(changed->ops->lease(changed, &kind, &kind, &err) >= 0, "%s", err.text);
+	pr_store_close(changed);
+	return kind;
+}
+
+static void put_some(int count, const char *key)
+{
+	for (int i = 0; i < count; i++)
+		PUT(.topic = "t", .payload = "1", .key = key);
+}
+
+/* How many may be claimed now; they are let go again. */
+static size_t claimable(void)
+{
+	postroom_store *other = open_store();
+	postroom_batch *batch = claim_from(other, POSTROOM_CLAIM(0));
+	size_t count = 0;
+	postroom_delivery *items = postroom_batch_items(batch, &count);
+
+	if (count > 0)
+		CHECK_INT(postroom_release(other, batch, items, count), POSTROOM_OK);
+	postroom_batch_free(batch);
+	postroom_store_close(other);
+	return count;
+}
+
+LANE_TEST(C7_a_claim_writes_no_message)
+{
+	PGresult *same;
+
+	put_some(3, "a");
+	sql(app, "CREATE TABLE places AS SELECT ctid AS place, id FROM postroom_outbox");
+	postroom_batch_free(CLAIM());
+	same = PQexec(conn_of(app), "SELECT count(*) FROM places AS p JOIN postroom_outbox AS o "
+				    "ON o.id = p.id AND o.ctid = p.place");
+	CHECK_STR(PQgetvalue(same, 0, 0), "3");
+	PQclear(same);
+	CHECK_INT(rows("processing"), 3);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_messages WHERE locked_by IS NOT NULL "
+			      "AND locked_until > clock_timestamp() AND attempts = 1"),
+		  3);
+}
+
+LANE_TEST(C7_what_is_settled_first_is_not_counted_when_the_owner_dies)
+{
+	postroom_batch *batch;
+	int64_t buried;
+
+	put_some(4, "a");
+	batch = CLAIM();
+	CHECK_INT(postroom_ack(store, batch, items_of(batch, 4), 1), POSTROOM_OK);
+	postroom_batch_free(batch);
+	CHECK_INT(rows("delivered"), 1);
+	CHECK_INT(rows("processing"), 3);
+	EXPIRE_LEASES();
+	for (int i = 0; i < 3; i++)
+		CHECK_INT(postroom_sweep(store, 10, &buried), POSTROOM_OK);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_outbox WHERE status = 'processing' "
+			      "AND attempts = 1 AND claims = 1"),
+		  3);
+}
+
+LANE_TEST(A1_what_is_delivered_leaves_the_outbox_for_the_history)
+{
+	postroom_batch *batch;
+	PGresult *left;
+
+	put_some(2, NULL);
+	batch = CLAIM();
+	CHECK_INT(postroom_ack(store, batch, items_of(batch, 2), 2), POSTROOM_OK);
+	postroom_batch_free(batch);
+	left = PQexec(conn_of(app), "SELECT (SELECT count(*) FROM postroom_outbox), "
+				    "(SELECT count(*) FROM postroom_history WHERE attempts = 1)");
+	CHECK_STR(PQgetvalue(left, 0, 0), "0");
+	CHECK_STR(PQgetvalue(left, 0, 1), "2");
+	PQclear(left);
+}
+
+LANE_TEST(X2_without_retention_nothing_is_kept_also_of_what_had_failed)
+{
+	struct pr_policy policy = { .max_attempts = 10, .max_error_length = 100, .forget = true };
+	struct pr_err err = { 0 };
+
+	put_some(1, "a");
+	for (int i = 0; i < 2; i++) {
+		postroom_batch *batch = claim_one();
+
+		only_item(batch)->verdict = i == 0 ? POSTROOM_FAILED : POSTROOM_DELIVERED;
+		CHECK_INT(store->ops->settle(store, &pr_table_outbox, only_item(batch), 1, &policy,
+					     &err),
+			  POSTROOM_OK);
+		postroom_batch_free(batch);
+		MAKE_DUE();
+	}
+	CHECK_INT(rows(NULL), 0);
+}
+
+PGSQL_TEST(C7_messages_with_leases_of_their_own_survive_the_change_to_lanes)
+{
+	postroom_batch *batch;
+
+	put_some(2, "a");
+	put_some(2, NULL);
+	batch = CLAIM();
+	CHECK_INT(change_to(PR_LEASE_LANE), PR_LEASE_LANE);
+	put_some(1, "a");
+	CHECK_INT(claimable(), 0);
+	CHECK_INT(postroom_ack(store, batch, items_of(batch, 4), 4), POSTROOM_OK);
+	postroom_batch_free(batch);
+	CHECK_INT(claimable(), 1);
+}
+
+static void *change_to_rows(void *context)
+{
+	(void)context;
+	CHECK_INT(change_to(PR_LEASE_ROW), PR_LEASE_ROW);
+	return NULL;
+}
+
+/* The messages of a lane stay with their owner, whatever the others do by then. */
+LANE_TEST(C7_a_leased_lane_survives_the_change_to_rows)
+{
+	postroom_batch *batch;
+	pthread_t thread;
+
+	put_some(2, "a");
+	put_some(2, NULL);
+	batch = CLAIM();
+	CHECK_INT(pthread_create(&thread, NULL, change_to_rows, NULL), 0);
+	while (number(app, "SELECT count(*) FROM postroom_lanes WHERE lease = 'row'") == 0)
+		continue;
+	put_some(1, "b");
+	CHECK_INT(claimable(), 1);
+	CHECK_INT(postroom_ack(store, batch, items_of(batch, 4), 4), POSTROOM_OK);
+	postroom_batch_free(batch);
+	CHECK_INT(pthread_join(thread, NULL), 0);
+	CHECK_STR(text(app, "SELECT to_regclass('postroom_outbox_lane')"), "(null)");
+	CHECK_INT(rows("delivered"), 4);
+}
+
+/* Stopped halfway, it is finished by doing it again. */
+PGSQL_TEST(C7_a_change_that_was_broken_off_is_done_again)
+{
+	sql(app, "CREATE INDEX postroom_outbox_lane ON postroom_outbox (lane, seq) "
+		 "WHERE status = 'pending' AND apart = 0");
+	sql(app, "UPDATE pg_index SET indisvalid = false "
+		 "WHERE indexrelid = 'postroom_outbox_lane'::regclass");
+	CHECK_INT(change_to(PR_LEASE_LANE), PR_LEASE_LANE);
+	CHECK_INT(number(app, "SELECT count(*) FROM pg_index WHERE indisvalid AND "
+			      "indexrelid = 'postroom_outbox_lane'::regclass"),
+		  1);
+	CHECK_STR(text(app, "SELECT to_regclass('postroom_outbox_turn')"), "(null)");
+	CHECK_INT(change_to(PR_LEASE_ROW), PR_LEASE_ROW);
+	put_some(1, "a");
+	CHECK_INT(claimable(), 1);
+}
