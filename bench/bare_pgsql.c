@@ -1,52 +1,36 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The yardstick on PostgreSQL: the smallest libpq loops that make the same
  * durable writes as Postroom on the same tables, with nothing around them: no
  * checks of their own, no routing, no verdicts, no errors but "it did not work".
  *
- *	bare_pgsql insert URL COUNT BATCH SIZE CLIENTS	plain INSERTs, BATCH of them a commit
- *	bare_pgsql enqueue URL COUNT BATCH SIZE CLIENTS	the same through postroom_enqueue()
- *	bare_pgsql drain URL COUNT BATCH WORKERS	claim and settle all that is due
- *	bare_pgsql seeds URL COUNT BATCH WORKERS SIZE	the naive layout, in a table of its own
- *	bare_pgsql produce URL COUNT RATE CLIENTS SIZE	COUNT single INSERTs at RATE a second
- *	bare_pgsql listen URL COUNT BATCH		a loop that is woken; one line a message
- *	bare_pgsql stamp COUNT				reads such lines, or those of stdout:
+ *	bare_pgsql insert URL COUNT BATCH SIZE CLIENTS [KEYS]	INSERTs, BATCH of them a commit
+ *	bare_pgsql plain URL COUNT BATCH SIZE CLIENTS		the same into the table bare_plain
+ *	bare_pgsql enqueue URL COUNT BATCH SIZE CLIENTS		the same through postroom_enqueue()
+ *	bare_pgsql drain URL COUNT BATCH WORKERS		claim and settle all that has no key
+ *	bare_pgsql seeds URL COUNT BATCH WORKERS SIZE		the naive layout, in a table of its own
+ *	bare_pgsql listen URL COUNT BATCH			a loop that is woken; one line a message
  *
- * The first four print the seconds taken and the bytes of WAL a message. produce
- * and stamp print "NUMBER MICROSECONDS" for each message: when its commit was
- * confirmed, and when its line was read; the payload carries the number.
- * The tables come from `postroom migrate`, and must stand in the search_path.
+ * All but the last print the seconds taken and the bytes of WAL a message. With
+ * KEYS every message has one of so many keys, at random. The tables come from
+ * `postroom migrate`, and must stand in the search_path.
  */
-#include <libpq-fe.h>
+#include "bare.h"
 
 #include <endian.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define WORKERS_MAX 64
 #define SLEEP_MS 1000
 
-/* Whatever the statistics say: they are of a table that is usually empty. */
-#define SETTINGS                                                                             \
-	"SET enable_seqscan = off; SET enable_bitmapscan = off; "                            \
-	"SET jit = off; SET plan_cache_mode = force_generic_plan"
-
-#define COLUMNS                                                                              \
-	"id, claims, seq, next_attempt_at, attempts, created_at, namespace, topic, key, "    \
-	"tenant_id, dedupe_key, correlation_id, content_type, headers, payload, body"
-enum { COL_ID, COL_FENCE, COL_SEQ, COL_DUE, COL_FIRST_TEXT = 6, COL_PAYLOAD = 14 };
-
-#define INSERT                                                                               \
-	"INSERT INTO postroom_outbox (namespace, topic, payload, content_type, headers) "    \
-	"VALUES ('default', 'bench.orders', $1, 'application/json', '{}')"
-#define ENQUEUE "SELECT id, duplicate FROM postroom_enqueue('bench.orders', $1)"
+/* $1 payload, $2 key */
+#define INSERT(table)                                                                              \
+	"INSERT INTO " table " (namespace, topic, payload, content_type, headers, key) "           \
+	"VALUES ('default', 'bench.orders', $1, 'application/json', '{}', $2)"
+#define ENQUEUE "SELECT id, duplicate FROM postroom_enqueue('bench.orders', $1, key => $2)"
 
 #define NOW "(SELECT at FROM now)"
 
@@ -54,234 +38,108 @@ enum { COL_ID, COL_FENCE, COL_SEQ, COL_DUE, COL_FIRST_TEXT = 6, COL_PAYLOAD = 14
  * The store's own statements, but for where the reading starts. $1 limit,
  * $2 worker, $3 and $4 where to start, $5 to $7 scope, $8 bytes, $9 attempts
  */
-#define CLAIM                                                                                \
-	"WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at), "                        \
-	"chosen AS MATERIALIZED (SELECT ctid, "                                              \
-	"pg_column_size(payload) + coalesce(pg_column_size(body), 0) AS bytes "              \
-	"FROM postroom_outbox WHERE status = 'pending' AND next_attempt_at <= " NOW          \
-	" AND (next_attempt_at, seq) >= ($3::timestamptz, $4::bigint) "                      \
-	"AND ($5::text IS NULL OR namespace = $5) AND ($6::text IS NULL OR topic LIKE $6) "  \
-	"AND ($7::uuid IS NULL OR tenant_id = $7) "                                          \
-	"ORDER BY next_attempt_at, seq LIMIT $1::int FOR UPDATE SKIP LOCKED), "              \
-	"fitting AS (SELECT ctid FROM (SELECT ctid, bytes, "                                 \
-	"sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) AS total FROM chosen) AS summed "        \
-	"WHERE total <= $8::bigint OR total = bytes) "                                       \
-	"UPDATE postroom_outbox SET "                                                        \
-	"status = CASE WHEN attempts < $9::int THEN 'processing' ELSE 'dead' END, "          \
-	"locked_by = CASE WHEN attempts < $9::int THEN $2::uuid END, "                       \
-	"locked_until = CASE WHEN attempts < $9::int THEN " NOW " + interval '30 s' END, "   \
-	"last_attempt_at = CASE WHEN attempts < $9::int THEN " NOW                           \
-	" ELSE last_attempt_at END, "                                                        \
-	"attempts = attempts + (attempts < $9::int)::int, claims = claims + 1, "             \
-	"updated_at = " NOW " WHERE ctid = ANY (ARRAY(SELECT ctid FROM fitting)) "           \
+#define CLAIM                                                                                      \
+	"WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at), "                              \
+	"chosen AS MATERIALIZED (SELECT ctid, "                                                    \
+	"pg_column_size(payload) + coalesce(pg_column_size(body), 0) AS bytes "                    \
+	"FROM postroom_outbox WHERE status = 'pending' AND apart = 0 AND key IS NULL "             \
+	"AND next_attempt_at <= " NOW                                                              \
+	" AND (next_attempt_at, seq) >= ($3::timestamptz, $4::bigint) "                            \
+	"AND ($5::text IS NULL OR namespace = $5) AND ($6::text IS NULL OR topic LIKE $6) "        \
+	"AND ($7::uuid IS NULL OR tenant_id = $7) "                                                \
+	"ORDER BY next_attempt_at, seq LIMIT $1::int FOR UPDATE SKIP LOCKED), "                    \
+	"fitting AS (SELECT ctid FROM (SELECT ctid, bytes, "                                       \
+	"sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) AS total FROM chosen) AS summed "              \
+	"WHERE total <= $8::bigint OR total = bytes) "                                             \
+	"UPDATE postroom_outbox SET "                                                              \
+	"status = CASE WHEN attempts < $9::int THEN 'processing' ELSE 'dead' END, "                \
+	"locked_by = CASE WHEN attempts < $9::int THEN $2::uuid END, "                             \
+	"locked_until = CASE WHEN attempts < $9::int THEN " NOW " + interval '30 s' END, "         \
+	"last_attempt_at = CASE WHEN attempts < $9::int THEN " NOW " ELSE last_attempt_at END, "   \
+	"attempts = attempts + (attempts < $9::int)::int, claims = claims + 1, apart = 1, "        \
+	"updated_at = " NOW " WHERE ctid = ANY (ARRAY(SELECT ctid FROM fitting)) "                 \
 	"RETURNING " COLUMNS
 
 /* $1 ids, $2 fences, $3 worker, $4 fates, $5 reasons, $6 delays */
-#define SETTLE                                                                               \
-	"WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at) "                         \
-	"UPDATE postroom_outbox AS t SET "                                                   \
-	"status = (ARRAY['pending', 'delivered', 'pending', 'dead'])[v.fate + 1], "          \
-	"attempts = CASE v.fate WHEN 0 THEN greatest(attempts - 1, 0) ELSE attempts END, "   \
-	"next_attempt_at = CASE v.fate WHEN 2 "                                              \
-	"THEN " NOW " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "       \
-	"last_error = CASE v.fate WHEN 1 THEN NULL ELSE v.reason END, "                      \
-	"delivered_at = CASE v.fate WHEN 1 THEN " NOW " ELSE delivered_at END, "             \
-	"locked_by = NULL, locked_until = NULL, updated_at = " NOW " "                       \
-	"FROM unnest($1::uuid[], $2::bigint[], $4::int[], $5::text[], $6::bigint[]) "        \
-	"WITH ORDINALITY AS v(id, fence, fate, reason, delay, n) "                           \
-	"WHERE t.id = ANY (ARRAY[v.id]) AND CASE WHEN t.claims = v.fence "                   \
+#define SETTLE                                                                                     \
+	"WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at) "                               \
+	"UPDATE postroom_outbox AS t SET "                                                         \
+	"status = (ARRAY['pending', 'delivered', 'pending', 'dead'])[v.fate + 1], "                \
+	"attempts = CASE v.fate WHEN 0 THEN greatest(attempts - 1, 0) ELSE attempts END, "         \
+	"next_attempt_at = CASE v.fate WHEN 2 "                                                    \
+	"THEN " NOW " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "             \
+	"last_error = CASE v.fate WHEN 1 THEN NULL ELSE v.reason END, "                            \
+	"delivered_at = CASE v.fate WHEN 1 THEN " NOW " ELSE delivered_at END, "                   \
+	"locked_by = NULL, locked_until = NULL, updated_at = " NOW " "                             \
+	"FROM unnest($1::uuid[], $2::bigint[], $4::int[], $5::text[], $6::bigint[]) "              \
+	"WITH ORDINALITY AS v(id, fence, fate, reason, delay, n) "                                 \
+	"WHERE t.id = ANY (ARRAY[v.id]) AND CASE WHEN t.claims = v.fence "                         \
 	"THEN t.status = 'processing' AND t.locked_by = $3::uuid END RETURNING v.n"
 
-#define SEEDS_TABLE                                                                          \
-	"DROP TABLE IF EXISTS bare_seeds; CREATE TABLE bare_seeds "                          \
-	"(LIKE postroom_outbox INCLUDING DEFAULTS INCLUDING IDENTITY, PRIMARY KEY (id)); "   \
-	"CREATE UNIQUE INDEX ON bare_seeds (namespace, topic, dedupe_key) "                  \
-	"WHERE dedupe_key IS NOT NULL; "                                                     \
-	"CREATE INDEX ON bare_seeds (status, next_attempt_at); "                             \
+#define SEEDS_TABLE                                                                                \
+	"DROP TABLE IF EXISTS bare_seeds; CREATE TABLE bare_seeds "                                \
+	"(LIKE postroom_outbox INCLUDING DEFAULTS INCLUDING IDENTITY, PRIMARY KEY (id)); "         \
+	"ALTER TABLE bare_seeds DROP COLUMN lane, DROP COLUMN apart; "                             \
+	"CREATE UNIQUE INDEX ON bare_seeds (namespace, topic, dedupe_key) "                        \
+	"WHERE dedupe_key IS NOT NULL; "                                                           \
+	"CREATE INDEX ON bare_seeds (status, next_attempt_at); "                                   \
 	"CREATE INDEX ON bare_seeds (locked_until)"
-#define SEEDS_FILL                                                                           \
-	"INSERT INTO bare_seeds (topic, payload) SELECT 'bench.orders', "                    \
+#define SEEDS_FILL                                                                                 \
+	"INSERT INTO bare_seeds (topic, payload) SELECT 'bench.orders', "                          \
 	"jsonb_build_object('text', repeat('x', %lld)) FROM generate_series(1, %lld)"
 /* They come with the same parameters, and have no use for most. */
-#define UNUSED_BY_SEEDS                                                                      \
-	"AND ($3::timestamptz, $4::bigint, $5::text, $6::text, $7::uuid, $8::bigint, $9::int) " \
+#define UNUSED_BY_SEEDS                                                                            \
+	"AND ($3::timestamptz, $4::bigint, $5::text, $6::text, $7::uuid, $8::bigint, $9::int) "    \
 	"IS DISTINCT FROM NULL "
-#define SEEDS_CLAIM                                                                          \
-	"WITH chosen AS MATERIALIZED (SELECT id FROM bare_seeds "                            \
-	"WHERE (status = 'pending' AND next_attempt_at <= now()) "                           \
-	"OR (status = 'processing' AND locked_until < now()) ORDER BY next_attempt_at "      \
-	"LIMIT $1::int FOR UPDATE SKIP LOCKED) "                                             \
-	"UPDATE bare_seeds AS t SET status = 'processing', attempts = attempts + 1, "        \
-	"claims = claims + 1, locked_by = $2::uuid, locked_until = now() + interval '30 s', " \
-	"last_attempt_at = now(), updated_at = now() FROM chosen WHERE t.id = chosen.id "    \
+#define SEEDS_CLAIM                                                                                \
+	"WITH chosen AS MATERIALIZED (SELECT id FROM bare_seeds "                                  \
+	"WHERE (status = 'pending' AND next_attempt_at <= now()) "                                 \
+	"OR (status = 'processing' AND locked_until < now()) ORDER BY next_attempt_at "            \
+	"LIMIT $1::int FOR UPDATE SKIP LOCKED) "                                                   \
+	"UPDATE bare_seeds AS t SET status = 'processing', attempts = attempts + 1, "              \
+	"claims = claims + 1, locked_by = $2::uuid, locked_until = now() + interval '30 s', "      \
+	"last_attempt_at = now(), updated_at = now() FROM chosen WHERE t.id = chosen.id "          \
 	"" UNUSED_BY_SEEDS "RETURNING t." COLUMNS
-#define SEEDS_SETTLE                                                                         \
-	"UPDATE bare_seeds SET status = 'delivered', last_error = NULL, locked_by = NULL, "  \
-	"locked_until = NULL, delivered_at = now(), updated_at = now() "                     \
-	"WHERE id = ANY ($1::uuid[]) AND locked_by = $3::uuid AND "                          \
-	"($2::bigint[], $4::int[], $5::text[], $6::bigint[]) IS DISTINCT FROM NULL "         \
+#define SEEDS_SETTLE                                                                               \
+	"UPDATE bare_seeds SET status = 'delivered', last_error = NULL, locked_by = NULL, "        \
+	"locked_until = NULL, delivered_at = now(), updated_at = now() "                           \
+	"WHERE id = ANY ($1::uuid[]) AND locked_by = $3::uuid AND "                                \
+	"($2::bigint[], $4::int[], $5::text[], $6::bigint[]) IS DISTINCT FROM NULL "               \
 	"RETURNING id"
 
-static const char *url;
-static int64_t count, batch_size, clients;
 static size_t size;
-static atomic_llong done;
-
-static void must(int ok, const char *what, PGconn *conn)
-{
-	if (ok)
-		return;
-	fprintf(stderr, "bare_pgsql: %s: %s\n", what, conn ? PQerrorMessage(conn) : "");
-	exit(1);
-}
-
-static int64_t now_us(clockid_t clock)
-{
-	struct timespec now;
-	clock_gettime(clock, &now);
-	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
-static void run(PGconn *conn, const char *sql)
-{
-	PGresult *result = PQexec(conn, sql);
-	ExecStatusType status = PQresultStatus(result);
-	must(status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY, sql,
-	     conn);
-	PQclear(result);
-}
-
-static PGconn *connect_to(void)
-{
-	PGconn *conn = PQconnectdb(url);
-	must(PQstatus(conn) == CONNECTION_OK, "connect", conn);
-	run(conn, "SET client_min_messages = warning");
-	return conn;
-}
-
-static void prepare(PGconn *conn, const char *name, const char *sql)
-{
-	PGresult *result = PQprepare(conn, name, sql, 0, NULL);
-	must(PQresultStatus(result) == PGRES_COMMAND_OK, sql, conn);
-	PQclear(result);
-}
-
-static int64_t ask(PGconn *conn, const char *sql)
-{
-	PGresult *result = PQexec(conn, sql);
-	must(PQresultStatus(result) == PGRES_TUPLES_OK, sql, conn);
-	int64_t value = atoll(PQgetvalue(result, 0, 0));
-	PQclear(result);
-	return value;
-}
-
-#define WAL "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
-
-static void *drain(void *thread);
-
-static void run_clients(void *(*work)(void *))
-{
-	pthread_t threads[WORKERS_MAX];
-	for (intptr_t i = 0; i < clients; i++)
-		must(pthread_create(&threads[i], NULL, work, (void *)i) == 0, "thread", NULL);
-	for (int64_t i = 0; i < clients; i++)
-		pthread_join(threads[i], NULL);
-}
-
-/* What the clients took, and their WAL. */
-static void measure(void *(*work)(void *))
-{
-	PGconn *conn = connect_to();
-	int64_t wal = ask(conn, WAL), begun = now_us(CLOCK_MONOTONIC);
-
-	run_clients(work);
-	must(work != drain || atomic_load(&done) == count, "not COUNT messages", NULL);
-	printf("%.6f %.1f\n", (double)(now_us(CLOCK_MONOTONIC) - begun) / 1e6,
-	       (double)(ask(conn, WAL) - wal) / (double)count);
-	PQfinish(conn);
-}
-
-/* The answer to the next statement of a pipeline, or to its end. */
-static PGresult *take_result(PGconn *conn)
-{
-	PGresult *result = PQgetResult(conn);
-	ExecStatusType status = PQresultStatus(result);
-	must(status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ||
-		     status == PGRES_PIPELINE_SYNC,
-	     "pipeline", conn);
-	if (status != PGRES_PIPELINE_SYNC)
-		PQgetResult(conn);
-	return result;
-}
-
-static char *make_payload(int64_t number)
-{
-	char head[64];
-	int len = snprintf(head, sizeof(head), "{\"n\":%lld,\"text\":\"", (long long)number);
-	char *payload = malloc(size + sizeof(head));
-	must(payload != NULL, "no memory", NULL);
-	memset(payload, 'x', size + sizeof(head));
-	memcpy(payload, head, (size_t)len);
-	strcpy(payload + ((size_t)len + 2 < size ? size - 2 : (size_t)len), "\"}");
-	return payload;
-}
 
 static const char *insert_sql;
+static int64_t keys;
 
 static void *insert(void *thread)
 {
 	PGconn *conn = connect_to();
 	int64_t share = count / clients + ((intptr_t)thread < count % clients);
-	char *payload = make_payload(0);
+	char *payload = make_payload(0, size), key[32];
+	const char *values[] = { payload, keys > 0 ? key : NULL };
+	unsigned seed = (unsigned)(intptr_t)thread;
 
 	prepare(conn, "insert", insert_sql);
 	PQenterPipelineMode(conn);
 	while (share > 0) {
 		int64_t some = share < batch_size ? share : batch_size;
-		for (int64_t i = 0; i < some; i++)
-			must(PQsendQueryPrepared(conn, "insert", 1, (const char *const *)&payload,
-						 NULL, NULL, 1),
+		for (int64_t i = 0; i < some; i++) {
+			if (keys > 0)
+				snprintf(key, sizeof(key), "key-%lld",
+					 rand_r(&seed) % (long long)keys);
+			must(PQsendQueryPrepared(conn, "insert", 2, values, NULL, NULL, 1),
 			     "insert", conn);
+		}
 		PQpipelineSync(conn);
 		for (int64_t i = 0; i <= some; i++)
 			PQclear(take_result(conn));
 		share -= some;
+		atomic_fetch_add(&done, some);
 	}
 	free(payload);
 	PQfinish(conn);
 	return NULL;
-}
-
-/* An array in PostgreSQL's binary form. */
-struct array {
-	uint32_t type;
-	char *data;
-	size_t len;
-};
-
-static void put_number(struct array *array, uint32_t number)
-{
-	number = htobe32(number);
-	memcpy(array->data + array->len, &number, sizeof(number));
-	array->len += sizeof(number);
-}
-
-static void begin_array(struct array *array, uint32_t items)
-{
-	array->len = 0;
-	put_number(array, 1);
-	put_number(array, 1);
-	put_number(array, array->type);
-	put_number(array, items);
-	put_number(array, 1);
-}
-
-static void put_item(struct array *array, const PGresult *result, int row, int column)
-{
-	int len = PQgetlength(result, row, column);
-	put_number(array, (uint32_t)len);
-	memcpy(array->data + array->len, PQgetvalue(result, row, column), (size_t)len);
-	array->len += (size_t)len;
 }
 
 enum { IDS, FENCES, FATES, REASONS, DELAYS, ARRAYS };
@@ -296,8 +154,7 @@ struct worker {
 	int64_t mark_due, mark_seq;
 	int64_t head_at; /* read from the beginning again after this */
 	bool from_mark;
-	char *memory;
-	size_t memory_size;
+	struct copies copies;
 };
 
 static bool two_commits;
@@ -309,8 +166,7 @@ static void open_worker(struct worker *worker, int number)
 	run(worker->conn, settings);
 	prepare(worker->conn, "claim", claim_sql);
 	prepare(worker->conn, "settle", settle_sql);
-	snprintf(worker->id, sizeof(worker->id), "0b5e55ed-0000-4000-8000-%012x",
-		 (unsigned)now_us(CLOCK_REALTIME) * WORKERS_MAX + (unsigned)number);
+	make_worker_id(worker->id, number);
 	snprintf(worker->limit, sizeof(worker->limit), "%lld", (long long)batch_size);
 	for (int i = 0; i < ARRAYS; i++) {
 		worker->arrays[i].type = array_types[i];
@@ -324,7 +180,7 @@ static void close_worker(struct worker *worker)
 	PQfinish(worker->conn);
 	for (int i = 0; i < ARRAYS; i++)
 		free(worker->arrays[i].data);
-	free(worker->memory);
+	free(worker->copies.data);
 }
 
 /*
@@ -357,23 +213,17 @@ static void send_settle(struct worker *worker)
 	const struct array *arrays = worker->arrays;
 	const char *values[] = { arrays[IDS].data,   arrays[FENCES].data,  worker->id,
 				 arrays[FATES].data, arrays[REASONS].data, arrays[DELAYS].data };
-	int lengths[] = { (int)arrays[IDS].len,	  (int)arrays[FENCES].len,  0,
-			  (int)arrays[FATES].len, (int)arrays[REASONS].len, (int)arrays[DELAYS].len };
+	int lengths[] = {
+		(int)arrays[IDS].len,	(int)arrays[FENCES].len,  0,
+		(int)arrays[FATES].len, (int)arrays[REASONS].len, (int)arrays[DELAYS].len
+	};
 	must(PQsendQueryPrepared(worker->conn, "settle", 6, values, lengths, binary, 1), "settle",
 	     worker->conn);
-}
-
-static int64_t read_number(const PGresult *result, int row, int column)
-{
-	uint64_t value;
-	memcpy(&value, PQgetvalue(result, row, column), sizeof(value));
-	return (int64_t)be64toh(value);
 }
 
 /* What a sink would need is copied; the marks are those of the last row. */
 static void take_rows(struct worker *worker, const PGresult *result, FILE *out)
 {
-	size_t used = 0;
 	for (int i = 0; i < ARRAYS; i++)
 		begin_array(&worker->arrays[i], (uint32_t)PQntuples(result));
 	for (int row = 0; row < PQntuples(result); row++) {
@@ -390,22 +240,13 @@ static void take_rows(struct worker *worker, const PGresult *result, FILE *out)
 			worker->mark_due = due;
 			worker->mark_seq = seq;
 		}
-		for (int i = COL_FIRST_TEXT; i < PQnfields(result); i++) {
-			size_t len = (size_t)PQgetlength(result, row, i);
-			if (used + len + 1 > worker->memory_size) {
-				worker->memory_size = 2 * (used + len + 1);
-				worker->memory = realloc(worker->memory, worker->memory_size);
-				must(worker->memory != NULL, "no memory", NULL);
-			}
-			memcpy(worker->memory + used, PQgetvalue(result, row, i), len + 1);
-			used += len + 1;
-		}
 		/* jsonb's binary form is a version number and the text. */
 		if (out)
 			fprintf(out, "%s\n", PQgetvalue(result, row, COL_PAYLOAD) + 1);
 	}
 	if (out)
 		fflush(out);
+	copy_texts(&worker->copies, result);
 	worker->count = PQntuples(result);
 }
 
@@ -466,31 +307,6 @@ static void fill_seeds(void)
 	PQfinish(conn);
 }
 
-static double rate;
-
-/* Every client has its share of the moments at which a message is to be sent. */
-static void *produce(void *thread)
-{
-	PGconn *conn = connect_to();
-	int64_t begun = now_us(CLOCK_MONOTONIC);
-
-	prepare(conn, "insert", INSERT);
-	for (int64_t n = (intptr_t)thread; n < count; n += clients) {
-		int64_t wait = begun + (int64_t)((double)n * 1e6 / rate) - now_us(CLOCK_MONOTONIC);
-		char *payload = make_payload(n);
-		if (wait > 0)
-			nanosleep(&(struct timespec){ wait / 1000000, wait % 1000000 * 1000 }, NULL);
-		PGresult *result = PQexecPrepared(conn, "insert", 1, (const char *const *)&payload,
-						  NULL, NULL, 0);
-		must(PQresultStatus(result) == PGRES_COMMAND_OK, "insert", conn);
-		printf("%lld %lld\n", (long long)n, (long long)now_us(CLOCK_REALTIME));
-		PQclear(result);
-		free(payload);
-	}
-	PQfinish(conn);
-	return NULL;
-}
-
 /* Sleeps until a producer rings; looks again soon, for who inserted before and commits only now. */
 static void wait_for_bell(PGconn *conn, int ms)
 {
@@ -511,8 +327,8 @@ static void wait_for_bell(PGconn *conn, int ms)
  * Says for how long producers are to ring. The value of a sequence is seen at
  * once, so nobody waits for the disk.
  */
-#define BELL                                                                                 \
-	"SELECT set_config('synchronous_commit', 'off', true), setval('postroom_sleepers', " \
+#define BELL                                                                                       \
+	"SELECT set_config('synchronous_commit', 'off', true), setval('postroom_sleepers', "       \
 	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1::bigint)"
 
 static void set_bell(PGconn *conn, bool asleep)
@@ -555,48 +371,33 @@ static void listen_and_drain(void)
 	close_worker(&worker);
 }
 
-/* Keeps them until the end: a pipe that nobody reads yet would hold up the clock. */
-static void stamp(void)
+static bool choose_insert(const char *what)
 {
-	int64_t(*stamps)[2] = calloc((size_t)count, sizeof(*stamps));
-	int64_t seen = 0;
-	char *line = NULL;
-	size_t line_size = 0;
-
-	must(stamps != NULL, "no memory", NULL);
-	while (seen < count && getline(&line, &line_size, stdin) > 0) {
-		int64_t now = now_us(CLOCK_REALTIME);
-		const char *at = strstr(line, "\"n\":");
-		if (!at)
-			continue;
-		stamps[seen][0] = atoll(at + 4);
-		stamps[seen++][1] = now;
-	}
-	for (int64_t i = 0; i < seen; i++)
-		printf("%lld %lld\n", (long long)stamps[i][0], (long long)stamps[i][1]);
-	free(stamps);
-	free(line);
+	if (strcmp(what, "insert") == 0)
+		insert_sql = INSERT("postroom_outbox");
+	else if (strcmp(what, "plain") == 0)
+		insert_sql = INSERT("bare_plain");
+	else if (strcmp(what, "enqueue") == 0)
+		insert_sql = ENQUEUE;
+	return insert_sql != NULL;
 }
 
 int main(int argc, char **argv)
 {
 	const char *what = argc > 2 ? argv[1] : "";
-	int64_t numbers[4] = { 0 };
+	int64_t numbers[5] = { 0 };
 
 	url = argv[argc > 2 ? 2 : 0];
-	for (int i = 3; i < argc && i < 7; i++)
+	for (int i = 3; i < argc && i < 8; i++)
 		numbers[i - 3] = atoll(argv[i]);
 	count = numbers[0];
 	batch_size = numbers[1];
 	clients = numbers[2];
 	size = (size_t)numbers[3];
-	if (strcmp(what, "stamp") == 0 && argc == 3) {
-		count = atoll(argv[2]);
-		stamp();
-	} else if ((strcmp(what, "insert") == 0 || strcmp(what, "enqueue") == 0) && argc == 7) {
-		insert_sql = what[0] == 'i' ? INSERT : ENQUEUE;
+	if (choose_insert(what) && (argc == 7 || argc == 8)) {
 		size = (size_t)numbers[2];
 		clients = numbers[3];
+		keys = numbers[4];
 		measure(insert);
 	} else if (strcmp(what, "drain") == 0 && argc == 6) {
 		measure(drain);
@@ -607,9 +408,6 @@ int main(int argc, char **argv)
 		settle_sql = SEEDS_SETTLE;
 		fill_seeds();
 		measure(drain);
-	} else if (strcmp(what, "produce") == 0 && argc == 7) {
-		rate = (double)numbers[1];
-		run_clients(produce);
 	} else if (strcmp(what, "listen") == 0 && argc == 5) {
 		clients = 1;
 		listen_and_drain();

@@ -83,7 +83,7 @@ bool crossed;	  /* two were settling rows of one key, and each left the rest to 
 
 #define UNFINISHED(r) (status[r] == pending || status[r] == processing)
 #define IN_ORDER(r) (UNFINISHED(r) && apart[r] != 3)
-/* What later ones of its key wait for. One in its turn is in their lane, and goes before them anyway. */
+/* What later ones of its key wait for; those in their turn share a lane, and go in order anyway. */
 #define WALL(r) (UNFINISHED(r) && (apart[r] == 1 || apart[r] == 2))
 #define CAN_LOCK(r) (row_lock[r] == NOBODY)
 #define WALL_OF(q, r) (BEFORE(q, r) && WALL(q))
@@ -120,7 +120,8 @@ inline choose(mine, was)
 		behind = NOBODY;
 		for (q : 0 .. ROWS - 1) {
 			if
-			:: behind == NOBODY && BEFORE(q, r) && HAS(walls, q) && !HAS(mine, q) -> behind = q
+			:: behind == NOBODY && BEFORE(q, r) && HAS(walls, q) && !HAS(mine, q) ->
+				behind = q
 			:: else
 			fi
 		}
@@ -450,7 +451,8 @@ inline commit_rows(i)
 			row_lock[r] = NOBODY;
 			if
 			:: HAS(batch[i].done, r) -> status[r] = delivered
-			:: HAS(batch[i].failed, r) && attempts[r] >= MAX_ATTEMPTS -> status[r] = dead
+			:: HAS(batch[i].failed, r) && attempts[r] >= MAX_ATTEMPTS ->
+				status[r] = dead
 			:: HAS(batch[i].failed, r) && attempts[r] < MAX_ATTEMPTS ->
 				status[r] = pending;
 				due[r] = false
@@ -500,7 +502,7 @@ inline assert_publishable(w, r)
 #define NEXT(w) (OPEN(w, 0) -> 0 : (OPEN(w, 1) -> 1 : 2))
 #define IN_TIME(w) (!batch[w].expired || MUTANT == NO_CLOCK)
 #define READY(w) (!IN_TIME(w) || !ANY_OPEN(w))
-/* A row that somebody else is settling is waited for; a lane is never locked for long enough to matter. */
+/* A row that somebody else is settling is waited for; a lane is locked only while it changes. */
 #define WAITS_FOR(i, r) (HAS(batch[i].rows, r) && !CAN_LOCK(r))
 #define CAN_SETTLE(i) (batch[i].lane != NOBODY || \
 		       !(WAITS_FOR(i, 0) || WAITS_FOR(i, 1) || WAITS_FOR(i, 2)))
@@ -721,7 +723,7 @@ end:
 	od
 }
 
-/* postroom lease row|lane, in the middle of all this: it waits for claims, and they for it. */
+/* I8: postroom lease row|lane, in the middle of all this: it waits for claims, and they for it. */
 proctype switch()
 {
 	d_step { (claiming == 0 || MUTANT == SWITCH_AT_ONCE) -> by_lane = !by_lane }
