@@ -41,11 +41,15 @@ enum sqlite_slot {
 	SLOT_COUNT
 };
 
+struct sqlite_key {
+	char parts[3][POSTROOM_KEY_MAX + 1]; /* key, topic, namespace */
+};
+
 /* Numbers by numbers; 0 is no key. */
 struct sqlite_map {
 	struct sqlite_pair {
 		int64_t key, value;
-	} *pairs;
+	} * pairs;
 	size_t size, used;
 };
 
@@ -58,14 +62,19 @@ struct sqlite_store {
 	const struct pr_stop *stop;
 	bool finishing; /* this transaction settles: a stop does not end its wait, only the grace does */
 	postroom_box *box;
-	int checkpoint_at; /* frames in the WAL at which the next checkpoint is due */
-	struct pr_buf seqs;   /* numbers of rows, as a JSON array under construction */
-	struct pr_buf turned; /* another: those that a claim puts into their turn */
+	int checkpoint_at;	   /* frames in the WAL at which the next checkpoint is due */
+	struct pr_buf seqs;	   /* numbers of rows, as a JSON array under construction */
+	struct pr_buf turned;	   /* another: those that a claim puts into their turn */
 	struct sqlite_map claimed; /* seqs of the batch being claimed, of those with a key */
-	struct sqlite_map front; /* the first message of each key that waits for its turn, by hash */
+	struct sqlite_map
+		front;	   /* the first message of each key that waits for its turn, by hash */
 	int64_t front_end; /* up to which seq that is known */
 	int front_read;
-	char looked_at[3][POSTROOM_KEY_MAX + 1]; /* key, topic, namespace: see free_stranded */
+	int64_t claim_us; /* when the claim began that these are for */
+	int64_t closer;	  /* which earlier one was looked at last, and what came of it */
+	int closer_order;
+	bool skipped; /* the last claim left something that others will soon make way for */
+	struct sqlite_key looked_at; /* how far stranded messages were looked for */
 	struct {
 		sqlite3_stmt *stmt;
 		const struct pr_table *table;
@@ -155,17 +164,20 @@ enum { PR_SQLITE_COL_DUE = PR_COL_COUNT, PR_SQLITE_COL_EARLIER, PR_SQLITE_COL_BL
 
 /* How many messages one transaction holds back, or puts into their turn. */
 #define PR_SQLITE_ORDER_AT_ONCE 2000
+/* How many it skips before it is content with what it has. */
+#define PR_SQLITE_SKIP_MOST 200
 
 /* What becomes of a message that a claim has found. */
 enum sqlite_order {
 	ORDER_CLAIM,
+	ORDER_SKIP, /* an earlier one of its key is on its way right now: not this time */
 	ORDER_TURN, /* others of its key wait for their turn before it: it must, too */
 	ORDER_HOLD, /* an earlier one of its key is unfinished */
 	ORDER_BLOCK /* an earlier one is dead, and waits for an operator */
 };
 
 /* At the beginning of a claim: nothing is in the batch, nothing known. */
-void pr_sqlite_order_begin(struct sqlite_store *store);
+void pr_sqlite_order_begin(struct sqlite_store *store, int64_t now_us);
 /*
  * Delayed messages whose time has come take their turn. *ret_due_us is now, or
  * the time up to which all have, when there were too many.
@@ -209,8 +221,7 @@ int pr_sqlite_claim_rows(struct sqlite_store *store, const struct pr_table *tabl
 			 const struct pr_claim *claim, struct postroom_batch *batch, bool *ret_more,
 			 struct pr_err *err);
 int pr_sqlite_claim(struct postroom_store *store, const struct pr_table *table,
-		    const struct pr_claim *claim, struct postroom_batch *batch,
-		    struct pr_err *err);
+		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 int pr_sqlite_sweep(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 int pr_sqlite_wait(struct postroom_store *store, const struct pr_table *table,
@@ -236,11 +247,10 @@ int pr_sqlite_remember(struct sqlite_store *store, int64_t fence, struct pr_err 
 /* sqlite_admin.c */
 int pr_sqlite_list(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
 		   postroom_row_fn fn, void *context, struct pr_err *err);
-int pr_sqlite_show(struct postroom_store *store, const char *id, postroom_row_fn fn,
-		   void *context, struct pr_err *err);
+int pr_sqlite_show(struct postroom_store *store, const char *id, postroom_row_fn fn, void *context,
+		   struct pr_err *err);
 int pr_sqlite_retry(struct postroom_store *store, const struct pr_table *table, const char *id,
-		    const postroom_filter *filter, int32_t limit, int64_t *ret,
-		    struct pr_err *err);
+		    const postroom_filter *filter, int32_t limit, int64_t *ret, struct pr_err *err);
 int pr_sqlite_purge(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
 		    bool alone, int64_t *ret, struct pr_err *err);
 int pr_sqlite_stats(struct postroom_store *store, postroom_counts *ret, postroom_topic_fn fn,

@@ -24,9 +24,10 @@
 #define PAGE FILTER "AND seq < ?5 "
 #define PENDING(which)                                                                             \
 	FROM "INDEXED BY postroom_outbox_turn WHERE " PR_SQLITE_TURN "AND " which PAGE             \
-	"UNION ALL " FROM "INDEXED BY postroom_outbox_due WHERE " PR_SQLITE_DUE "AND " which PAGE  \
-	"UNION ALL " FROM "INDEXED BY postroom_outbox_held WHERE apart = 2 "                       \
-	"AND status = 'pending' AND " which PAGE
+	     "UNION ALL " FROM "INDEXED BY postroom_outbox_due WHERE " PR_SQLITE_DUE               \
+	     "AND " which PAGE "UNION ALL " FROM                                                   \
+	     "INDEXED BY postroom_outbox_held WHERE apart = 2 "                                    \
+	     "AND status = 'pending' AND " which PAGE
 
 /* Each kind is found by the index that holds it. */
 static const struct kind {
@@ -287,8 +288,8 @@ static int refuse_retry(struct sqlite_store *store, const char *id, struct pr_er
 #define DEAD "SELECT seq, namespace, topic, key FROM {table} "
 #define DEAD_BY_ID DEAD "WHERE id = ?1 AND status = 'dead' ORDER BY +seq"
 #define DEAD_BY_FILTER                                                                             \
-	DEAD "INDEXED BY {table}_dead WHERE status = 'dead' "                   \
-	"AND updated_at <= ?6 AND " FILTER "ORDER BY +seq LIMIT ?5"
+	DEAD "INDEXED BY {table}_dead WHERE status = 'dead' "                                      \
+	     "AND updated_at <= ?6 AND " FILTER "ORDER BY +seq LIMIT ?5"
 
 int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, const char *id,
 		    const postroom_filter *filter, int32_t limit, int64_t *ret, struct pr_err *err)
@@ -330,10 +331,10 @@ int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, c
 #define OLD "SELECT seq, namespace, topic, key FROM postroom_outbox INDEXED BY "
 #define OLD_DEAD                                                                                   \
 	OLD "postroom_outbox_dead WHERE status = 'dead' AND updated_at <= ?6 AND " FILTER          \
-	"ORDER BY +seq LIMIT ?5"
+	    "ORDER BY +seq LIMIT ?5"
 #define OLD_DELIVERED                                                                              \
 	OLD "postroom_outbox_delivered WHERE status = 'delivered' AND delivered_at <= ?6 "         \
-	"AND " FILTER "LIMIT ?5"
+	    "AND " FILTER "LIMIT ?5"
 #define DELETE "DELETE FROM postroom_outbox WHERE seq IN (SELECT value FROM json_each(?1))"
 
 /* Gathers the rows that stmt finds in store->seqs, and frees the keys that the dead have blocked. */
@@ -407,11 +408,12 @@ int pr_sqlite_forget(struct postroom_store *base, int64_t older_than_ms, int32_t
 		     int64_t *ret, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
-	sqlite3_stmt *stmt = prepare(store,
-				     "DELETE FROM postroom_dedupe WHERE (namespace, topic, dedupe_key) "
-				     "IN (SELECT namespace, topic, dedupe_key FROM postroom_dedupe "
-				     "INDEXED BY postroom_dedupe_age WHERE created_at <= ?1 LIMIT ?2)",
-				     err);
+	sqlite3_stmt *stmt = prepare(
+		store,
+		"DELETE FROM postroom_dedupe WHERE (namespace, topic, dedupe_key) "
+		"IN (SELECT namespace, topic, dedupe_key FROM postroom_dedupe "
+		"INDEXED BY postroom_dedupe_age WHERE created_at <= ?1 LIMIT ?2)",
+		err);
 	int status;
 
 	(void)alone;

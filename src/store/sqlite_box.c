@@ -17,7 +17,7 @@
  * statement, a fifth of its cost. One row is written whole or not at all anyway.
  */
 #define INSERT                                                                                     \
-	"INSERT OR FAIL INTO postroom_outbox (id, namespace, topic, key, tenant_id, dedupe_key, "          \
+	"INSERT OR FAIL INTO postroom_outbox (id, namespace, topic, key, tenant_id, dedupe_key, "  \
 	"correlation_id, content_type, headers, payload, body, next_attempt_at, created_at, "      \
 	"updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13) "        \
 	"ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING"

@@ -53,20 +53,19 @@
 	"SELECT (SELECT next_attempt_at FROM {table} INDEXED BY {table}_turn "                     \
 	"WHERE " PR_SQLITE_TURN "AND " IN_SCOPE "ORDER BY seq LIMIT 1), "                          \
 	"(SELECT next_attempt_at FROM {table} INDEXED BY {table}_due "                             \
-	"WHERE " PR_SQLITE_DUE "AND " IN_SCOPE                                                     \
-	"ORDER BY next_attempt_at, seq LIMIT 1), "                                                 \
+	"WHERE " PR_SQLITE_DUE "AND " IN_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "          \
 	"(SELECT locked_until FROM {table} INDEXED BY {table}_leased "                             \
 	"WHERE status = '{active}' AND locked_until >= ?4 AND " IN_SCOPE                           \
 	"ORDER BY locked_until LIMIT 1)"
 
 /* What is held does not count: it follows whatever holds it, or waits for an operator. */
 #define ANY(index, condition)                                                                      \
-	"EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_" index " WHERE " condition "AND "       \
-	IN_SCOPE ") "
+	"EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_" index " WHERE " condition              \
+	"AND " IN_SCOPE ") "
 #define WAITING "AND (next_attempt_at <= ?4 OR claims > 0) "
 #define UNFINISHED                                                                                 \
-	"SELECT " ANY("leased", "status = '{active}' ") "OR "                                      \
-	ANY("turn", PR_SQLITE_TURN WAITING) "OR " ANY("due", PR_SQLITE_DUE WAITING)
+	"SELECT " ANY("leased", "status = '{active}' ") "OR " ANY(                                 \
+		"turn", PR_SQLITE_TURN WAITING) "OR " ANY("due", PR_SQLITE_DUE WAITING)
 
 #define EXPIRED_REASON "the lease ran out during the last attempt: its worker died or hung"
 
@@ -137,9 +136,11 @@ struct reading {
 	int32_t limit;
 	int32_t bury_limit;
 	size_t max_bytes;
+	int64_t now_us;
 	bool expired;
 	size_t bytes;
 	int held, turned; /* how many of store->seqs and store->turned */
+	int skipped;
 };
 
 static bool full(const struct reading *reading, const struct postroom_batch *batch)
@@ -147,7 +148,8 @@ static bool full(const struct reading *reading, const struct postroom_batch *bat
 	return batch->count >= (size_t)reading->limit ||
 	       batch->buried_count >= (size_t)reading->bury_limit ||
 	       reading->bytes >= reading->max_bytes ||
-	       reading->held + reading->turned >= PR_SQLITE_ORDER_AT_ONCE;
+	       reading->held + reading->turned >= PR_SQLITE_ORDER_AT_ONCE ||
+	       reading->skipped >= PR_SQLITE_SKIP_MOST;
 }
 
 static bool is_older(const struct arm *a, const struct arm *b)
@@ -169,10 +171,29 @@ static struct arm *oldest(struct reading *reading)
 
 		if (arm->rc == SQLITE_OK)
 			arm->rc = sqlite3_step(arm->stmt);
+		if (arm->rc != SQLITE_ROW && arm->rc != SQLITE_DONE)
+			return NULL;
 		if (arm->rc == SQLITE_ROW && (!found || is_older(arm, found)))
 			found = arm;
 	}
 	return found;
+}
+
+/* What is found with an expired lease stays as it is, unless only an operator can help. */
+static void put_off(struct sqlite_store *store, struct reading *reading, enum sqlite_order order,
+		    int64_t seq)
+{
+	if (reading->expired && order != ORDER_BLOCK)
+		return;
+	if (order == ORDER_SKIP) {
+		reading->skipped++;
+	} else if (order == ORDER_TURN) {
+		pr_sqlite_add_seq(&store->turned, seq);
+		reading->turned++;
+	} else {
+		pr_sqlite_add_seq(&store->seqs, seq);
+		reading->held++;
+	}
 }
 
 /* Adds the row under the cursor, unless it has to wait for others of its key. */
@@ -190,12 +211,8 @@ static int take_row(struct sqlite_store *store, struct reading *reading, struct 
 						&order, err);
 	if (status < 0)
 		return status;
-	if (reading->expired && (order == ORDER_TURN || order == ORDER_HOLD))
-		return POSTROOM_OK;
 	if (order != ORDER_CLAIM) {
-		pr_sqlite_add_seq(order == ORDER_TURN ? &store->turned : &store->seqs, seq);
-		reading->turned += order == ORDER_TURN;
-		reading->held += order != ORDER_TURN;
+		put_off(store, reading, order, seq);
 		return POSTROOM_OK;
 	}
 	item = spent ? pr_batch_add_buried(batch) : pr_batch_add(batch);
@@ -217,7 +234,7 @@ static int read_rows(struct sqlite_store *store, struct reading *reading,
 	struct arm *arm;
 	int status = POSTROOM_OK;
 
-	pr_sqlite_order_begin(store);
+	pr_sqlite_order_begin(store, reading->now_us);
 	pr_buf_reset(&store->seqs);
 	pr_buf_reset(&store->turned);
 	while (status >= 0 && !full(reading, batch) && (arm = oldest(reading))) {
@@ -229,8 +246,9 @@ static int read_rows(struct sqlite_store *store, struct reading *reading,
 
 		if (status >= 0 && rc != SQLITE_OK && rc != SQLITE_ROW && rc != SQLITE_DONE)
 			status = pr_sqlite_fail(store->db, store, "claiming messages", err);
-		sqlite3_reset(reading->arms[i].stmt);
 	}
+	for (int i = 0; i < reading->count; i++)
+		sqlite3_reset(reading->arms[i].stmt);
 	if (status >= 0 && reading->held)
 		status = pr_sqlite_order_hold(store, reading->table, reading->expired, err);
 	if (status >= 0 && reading->turned)
@@ -264,6 +282,7 @@ static int read_expired(struct sqlite_store *store, const struct pr_table *table
 		.limit = 1,
 		.bury_limit = claim->limit,
 		.max_bytes = SIZE_MAX,
+		.now_us = now_us,
 		.expired = true,
 	};
 	int status = add_arm(store, &reading, SLOT_EXPIRED, EXPIRED, claim, now_us, err);
@@ -275,8 +294,8 @@ static int read_expired(struct sqlite_store *store, const struct pr_table *table
 }
 
 static int read_pending(struct sqlite_store *store, const struct pr_table *table,
-			const struct pr_claim *claim, int64_t due_us, struct postroom_batch *batch,
-			bool *ret_more, struct pr_err *err)
+			const struct pr_claim *claim, int64_t now_us, int64_t due_us,
+			struct postroom_batch *batch, bool *ret_more, struct pr_err *err)
 {
 	struct reading reading = {
 		.table = table,
@@ -284,6 +303,7 @@ static int read_pending(struct sqlite_store *store, const struct pr_table *table
 		.limit = claim->limit,
 		.bury_limit = INT32_MAX,
 		.max_bytes = claim->max_bytes,
+		.now_us = now_us,
 	};
 	int status = add_arm(store, &reading, SLOT_TURN, TURN, claim, due_us, err);
 
@@ -291,6 +311,7 @@ static int read_pending(struct sqlite_store *store, const struct pr_table *table
 		status = add_arm(store, &reading, SLOT_DUE, DUE, claim, due_us, err);
 	if (status >= 0)
 		status = read_rows(store, &reading, batch, err);
+	store->skipped = reading.skipped > 0;
 	*ret_more |= reading.turned > 0 || reading.held >= PR_SQLITE_ORDER_AT_ONCE;
 	return status;
 }
@@ -339,7 +360,7 @@ static int bury(struct sqlite_store *store, const struct pr_table *table,
 	}
 	if (status >= 0)
 		status = pr_sqlite_order_free_settled(store, table, batch->buried + from,
-						batch->buried_count - from, block, err);
+						      batch->buried_count - from, block, err);
 	return status;
 }
 
@@ -372,7 +393,7 @@ int pr_sqlite_claim_rows(struct sqlite_store *store, const struct pr_table *tabl
 		status = claim_suspect(store, table, claim, now_us, batch, err);
 	expired = batch->buried_count;
 	if (status >= 0 && batch->count == 0)
-		status = read_pending(store, table, claim, due_us, batch, ret_more, err);
+		status = read_pending(store, table, claim, now_us, due_us, batch, ret_more, err);
 	if (status >= 0 && batch->buried_count > expired)
 		status = bury(store, table, batch, expired, NULL, now_us, claim->block, err);
 	if (status >= 0 && batch->count > 0)
@@ -463,6 +484,8 @@ int pr_sqlite_wait(struct postroom_store *base, const struct pr_table *table,
 	struct sqlite_store *store = sqlite_store(base);
 	int64_t next_ms = INT64_MAX;
 
+	if (max_ms > PR_STORE_NAP_MS && store->skipped)
+		max_ms = PR_STORE_NAP_MS;
 	if (max_ms > PR_STORE_NAP_MS) {
 		int status = next_due(store, table, scope, &next_ms, err);
 

@@ -12,7 +12,7 @@
  *    database, so what it sees holds until it commits.
  * 3. What has to wait for an unfinished one is held (apart = 2) by the first
  *    claim that meets it, and is in no index that a claim goes through: however
- *    many wait, they cost nothing.
+ *    many wait, they cost nothing. Only what waits for a moment is left alone.
  * 4. Whatever ends a message of a key lets the next ones go, a run at a time,
  *    in the same transaction. To let go is only an invitation; the claim decides.
  * 5. A delayed message has no place in the order before its time.
@@ -27,7 +27,9 @@
 #define RUN 500
 /* How many of those that wait for their turn are looked through for a message that did not come by its own. */
 #define FRONT_MOST 20000
-#define KEYS_AT_ONCE 50
+#define FEW_KEYS 50
+/* What was claimed less than this ago is nearly done: to hold its successors back costs more than to wait. */
+#define YOUNG_US 200000
 
 #define OF_KEY "e.key = ?1 AND e.topic = ?2 AND e.namespace = ?3 AND " PR_SQLITE_IN_ORDER
 #define UNFINISHED "AND e.status IN ('pending', '{active}') "
@@ -50,8 +52,9 @@
 	"locked_until = NULL " THESE
 
 #define EARLIER                                                                                    \
-	"SELECT e.seq FROM {table} AS e INDEXED BY {table}_key WHERE " OF_KEY UNFINISHED           \
-	"AND e.seq < ?4 ORDER BY e.seq DESC LIMIT 1"
+	"SELECT e.seq, e.status = '{active}' AND e.last_attempt_at BETWEEN ?5 AND ?6 "             \
+	"AND e.locked_until > ?6 FROM {table} AS e INDEXED BY {table}_key "                        \
+	"WHERE " OF_KEY UNFINISHED "AND e.seq < ?4 ORDER BY e.seq DESC LIMIT 1"
 
 #define ANY_HELD "SELECT 1 FROM {table} INDEXED BY {table}_held WHERE apart = 2 LIMIT 1"
 
@@ -173,12 +176,14 @@ static int finish(struct sqlite_store *store, sqlite3_stmt *stmt, int rc, struct
 	return status;
 }
 
-void pr_sqlite_order_begin(struct sqlite_store *store)
+void pr_sqlite_order_begin(struct sqlite_store *store, int64_t now_us)
 {
 	clear(&store->claimed);
 	clear(&store->front);
 	store->front_end = 0;
 	store->front_read = 0;
+	store->claim_us = now_us;
+	store->closer = 0;
 }
 
 int pr_sqlite_order_join(struct sqlite_store *store, const struct pr_table *table, int64_t now_us,
@@ -224,7 +229,8 @@ static int read_front(struct sqlite_store *store, const struct pr_table *table, 
 		store->front_end = sqlite3_column_int64(stmt, 0);
 		store->front_read++;
 		if (sqlite3_column_type(stmt, 1) != SQLITE_NULL)
-			stored = put(&store->front, hash(text(stmt, 1), text(stmt, 2), text(stmt, 3)),
+			stored = put(&store->front,
+				     hash(text(stmt, 1), text(stmt, 2), text(stmt, 3)),
 				     store->front_end);
 	}
 	if (!stored) {
@@ -259,19 +265,28 @@ static int look_at_front(struct sqlite_store *store, const struct pr_table *tabl
  * hold nobody back. This is the slower look that tells them from the others.
  */
 static int look_closer(struct sqlite_store *store, const struct pr_table *table, sqlite3_stmt *row,
-		       enum sqlite_order *ret, struct pr_err *err)
+		       int64_t earlier, enum sqlite_order *ret, struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_EARLIER, table, EARLIER, err);
 	int rc;
 
 	if (!stmt)
 		return err->status;
-	bind_key(stmt, text(row, PR_COL_KEY), text(row, PR_COL_TOPIC),
-		 text(row, PR_COL_NAMESPACE));
+	/* Behind one that holds its key back come many, and all find the same. */
+	if (store->closer == earlier) {
+		*ret = (enum sqlite_order)store->closer_order;
+		return POSTROOM_OK;
+	}
+	bind_key(stmt, text(row, PR_COL_KEY), text(row, PR_COL_TOPIC), text(row, PR_COL_NAMESPACE));
 	sqlite3_bind_int64(stmt, 4, sqlite3_column_int64(row, PR_COL_SEQ));
+	sqlite3_bind_int64(stmt, 5, store->claim_us - YOUNG_US);
+	sqlite3_bind_int64(stmt, 6, store->claim_us);
 	rc = sqlite3_step(stmt);
-	if (rc == SQLITE_ROW && !get(&store->claimed, sqlite3_column_int64(stmt, 0), 0))
-		*ret = ORDER_HOLD;
+	if (rc == SQLITE_ROW && !get(&store->claimed, sqlite3_column_int64(stmt, 0), 0)) {
+		*ret = sqlite3_column_int(stmt, 1) ? ORDER_SKIP : ORDER_HOLD;
+		store->closer = earlier;
+		store->closer_order = *ret;
+	}
 	return finish(store, stmt, rc, err);
 }
 
@@ -279,6 +294,7 @@ int pr_sqlite_order_decide(struct sqlite_store *store, const struct pr_table *ta
 			   sqlite3_stmt *row, bool in_turn, enum sqlite_order *ret,
 			   struct pr_err *err)
 {
+	int64_t earlier = sqlite3_column_int64(row, PR_SQLITE_COL_EARLIER);
 	int status = POSTROOM_OK;
 
 	*ret = ORDER_CLAIM;
@@ -287,8 +303,8 @@ int pr_sqlite_order_decide(struct sqlite_store *store, const struct pr_table *ta
 	if (sqlite3_column_int(row, PR_SQLITE_COL_BLOCKED))
 		*ret = ORDER_BLOCK;
 	else if (sqlite3_column_type(row, PR_SQLITE_COL_EARLIER) != SQLITE_NULL &&
-		 !get(&store->claimed, sqlite3_column_int64(row, PR_SQLITE_COL_EARLIER), 0))
-		status = look_closer(store, table, row, ret, err);
+		 !get(&store->claimed, earlier, 0))
+		status = look_closer(store, table, row, earlier, ret, err);
 	if (status >= 0 && *ret == ORDER_CLAIM && !in_turn)
 		status = look_at_front(store, table, row, ret, err);
 	return status;
@@ -325,8 +341,7 @@ int pr_sqlite_order_free_key(struct sqlite_store *store, const struct pr_table *
 	bind_key(stmt, key, topic, ns);
 	rc = sqlite3_step(stmt);
 	if (rc == SQLITE_ROW)
-		held = sqlite3_column_int(stmt, 0) == 2 &&
-		       !(block && sqlite3_column_int(stmt, 1));
+		held = sqlite3_column_int(stmt, 0) == 2 && !(block && sqlite3_column_int(stmt, 1));
 	status = finish(store, stmt, rc, err);
 	if (status < 0 || !held)
 		return status;
@@ -351,66 +366,88 @@ static int any_held(struct sqlite_store *store, const struct pr_table *table, bo
 	return finish(store, stmt, rc, err);
 }
 
-static bool same_key(const postroom_delivery *a, const postroom_delivery *b)
-{
-	return strcmp(a->key, b->key) == 0 && strcmp(a->topic, b->topic) == 0 &&
-	       strcmp(a->ns, b->ns) == 0;
-}
-
-int pr_sqlite_order_free_settled(struct sqlite_store *store, const struct pr_table *table,
-				 const postroom_delivery *items, size_t count, bool block,
-				 struct pr_err *err)
-{
-	const postroom_delivery *last = NULL;
-	bool any = false;
-	int status = any_held(store, table, &any, err);
-
-	for (size_t i = 0; any && status >= 0 && i < count; i++) {
-		const postroom_delivery *item = &items[i];
-		bool over = item->dead ? !block : item->verdict == POSTROOM_DELIVERED;
-
-		if (!item->key || !over || item->settled != POSTROOM_OK ||
-		    (last && same_key(last, item)))
-			continue;
-		status = pr_sqlite_order_free_key(store, table, item->key, item->topic, item->ns,
-						  block, err);
-		last = item;
-	}
-	return status;
-}
-
-/* The held key behind looked_at, which moves on to it; at the end it starts anew. */
-static int next_key(struct sqlite_store *store, const struct pr_table *table, bool *ret,
-		    struct pr_err *err)
+/* Moves on to the next key of which something is held; behind the last one back to the beginning. */
+static int next_held(struct sqlite_store *store, const struct pr_table *table,
+		     struct sqlite_key *at, bool *ret, struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_NEXT_KEY, table, NEXT_KEY, err);
 	int rc;
 
 	if (!stmt)
 		return err->status;
-	bind_key(stmt, store->looked_at[0], store->looked_at[1], store->looked_at[2]);
+	bind_key(stmt, at->parts[0], at->parts[1], at->parts[2]);
 	rc = sqlite3_step(stmt);
 	*ret = rc == SQLITE_ROW;
 	for (int i = 0; i < 3; i++) {
 		const char *part = *ret ? text(stmt, i) : NULL;
 
-		snprintf(store->looked_at[i], sizeof(store->looked_at[i]), "%s", part ? part : "");
+		snprintf(at->parts[i], sizeof(at->parts[i]), "%s", part ? part : "");
 	}
 	return finish(store, stmt, rc, err);
+}
+
+/*
+ * Nearly always few keys have held messages, and many are settled at once: to
+ * know those few is cheaper than to ask for each. *ret_known is false when they
+ * are too many.
+ */
+static int list_held(struct sqlite_store *store, const struct pr_table *table, bool *ret_known,
+		     struct pr_err *err)
+{
+	struct sqlite_key at = { 0 };
+	bool found = true;
+	int status = POSTROOM_OK;
+
+	clear(&store->front);
+	for (int i = 0; status >= 0 && found && i < FEW_KEYS; i++) {
+		status = next_held(store, table, &at, &found, err);
+		if (status >= 0 && found &&
+		    !put(&store->front, hash(at.parts[0], at.parts[1], at.parts[2]), 1))
+			status = pr_err_nomem(err);
+	}
+	*ret_known = !found;
+	return status;
+}
+
+static bool is_over(const postroom_delivery *item, bool block)
+{
+	return item->settled == POSTROOM_OK &&
+	       (item->dead ? !block : item->verdict == POSTROOM_DELIVERED);
+}
+
+int pr_sqlite_order_free_settled(struct sqlite_store *store, const struct pr_table *table,
+				 const postroom_delivery *items, size_t count, bool block,
+				 struct pr_err *err)
+{
+	bool any = false, known = false;
+	int status = any_held(store, table, &any, err);
+
+	if (status >= 0 && any && count > FEW_KEYS)
+		status = list_held(store, table, &known, err);
+	for (size_t i = 0; any && status >= 0 && i < count; i++) {
+		const postroom_delivery *item = &items[i];
+
+		if (!item->key || !is_over(item, block) ||
+		    (known && !get(&store->front, hash(item->key, item->topic, item->ns), 0)))
+			continue;
+		status = pr_sqlite_order_free_key(store, table, item->key, item->topic, item->ns,
+						  block, err);
+	}
+	return status;
 }
 
 int pr_sqlite_order_free_stranded(struct sqlite_store *store, const struct pr_table *table,
 				  bool block, struct pr_err *err)
 {
+	struct sqlite_key *at = &store->looked_at;
 	bool found = true;
 	int status = POSTROOM_OK;
 
-	for (int i = 0; status >= 0 && found && i < KEYS_AT_ONCE; i++) {
-		status = next_key(store, table, &found, err);
+	for (int i = 0; status >= 0 && found && i < FEW_KEYS; i++) {
+		status = next_held(store, table, at, &found, err);
 		if (status >= 0 && found)
-			status = pr_sqlite_order_free_key(store, table, store->looked_at[0],
-							  store->looked_at[1],
-							  store->looked_at[2], block, err);
+			status = pr_sqlite_order_free_key(store, table, at->parts[0], at->parts[1],
+							  at->parts[2], block, err);
 	}
 	return status;
 }

@@ -188,8 +188,8 @@ static int settle_items(struct sqlite_store *store, const struct pr_table *table
 			continue;
 		fate = pr_verdict_decide(&items[i], policy, &store->base.random);
 		forget = fate == PR_FATE_DONE && policy->forget;
-		if (!one_by_one && (fate == PR_FATE_DONE ||
-				    (fate == PR_FATE_RELEASE && !items[i].reason)))
+		if (!one_by_one &&
+		    (fate == PR_FATE_DONE || (fate == PR_FATE_RELEASE && !items[i].reason)))
 			status = settle_alike(store, table, &items[i], count - i,
 					      forget		     ? FORGET_THEM
 					      : fate == PR_FATE_DONE ? DONE_WITH_THEM
@@ -231,7 +231,8 @@ static int settle_all(struct postroom_store *base, const struct pr_table *table,
 			status = settle_items(store, table, items, count, policy, true, &all, err);
 	}
 	if (status >= 0)
-		status = pr_sqlite_order_free_settled(store, table, items, count, policy->block, err);
+		status = pr_sqlite_order_free_settled(store, table, items, count, policy->block,
+						      err);
 	return status;
 }
 
