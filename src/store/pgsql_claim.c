@@ -88,9 +88,12 @@
 	PG_WITH_NOW ", chosen AS MATERIALIZED (SELECT ctid AS place, seq, 0::bigint AS bytes " \
 	"FROM {schema}{table} AS t WHERE status = '{active}' AND locked_until < " PG_AT      \
 	" AND attempts >= $9::bigint AND " PG_SCOPE                                          \
-	"AND (key IS NULL OR NOT EXISTS (SELECT FROM {schema}{table} AS b "                  \
+	"AND (key IS NULL OR (NOT EXISTS (SELECT FROM {schema}{table} AS b "                 \
 	"WHERE b.key = t.key AND b.topic = t.topic AND b.namespace = t.namespace "           \
-	"AND b.seq < t.seq AND b.apart = 1 AND b.status IN ('pending', '{active}'))) "       \
+	"AND b.seq < t.seq AND b.apart = 1 AND b.status IN ('pending', '{active}')) "        \
+	"AND NOT EXISTS (SELECT FROM {schema}{table} AS b "                                  \
+	"WHERE b.key = t.key AND b.topic = t.topic AND b.namespace = t.namespace "           \
+	"AND b.seq < t.seq AND b.apart = 2 AND b.status = 'pending'))) "                     \
 	"ORDER BY locked_until, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "                 \
 	PG_FITTING("chosen", "seq") ", " CLAIM_THEM                                          \
 	"SELECT c.*, 0::bigint FROM claimed AS c ORDER BY seq"

@@ -115,23 +115,25 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const PGresult *result, siz
 
 /*
  * mine: lanes that are still this worker's. Delivered messages leave; failed ones
- * are set apart; released ones are as they were. Messages are found by lane and
- * seq one by one, as in pgsql_settle.c.
+ * are set apart; released ones are as they were. Their places are found one by
+ * one, which no statistics can talk the planner out of.
  */
-#define FOUND                                                                               \
-	"t.status = 'pending' AND t.apart = 0 "                                              \
-	"AND t.lane = ANY (ARRAY[v.lane]) AND t.seq = ANY (ARRAY[v.seq])"
+#define PLACE(v)                                                                            \
+	"CROSS JOIN LATERAL (SELECT ctid AS place FROM {schema}{table} AS o "                \
+	"WHERE o.status = 'pending' AND o.apart = 0 AND o.lane = " v ".lane "                \
+	"AND o.seq = " v ".seq LIMIT 1) AS p"
+#define PLACES(condition) "t.ctid = ANY (ARRAY(SELECT place FROM ours WHERE " condition ")) "
 
 #define SETTLE_LANES(gone, kept)                                                            \
 	PG_WITH_NOW ", mine AS MATERIALIZED (SELECT l.lane, l.in_flight "                    \
 	"FROM unnest($1::smallint[], $2::bigint[]) AS w(lane, epoch) "                       \
 	"JOIN {schema}postroom_lanes AS l ON l.lane = w.lane AND l.epoch = w.epoch "         \
 	"WHERE l.locked_by = $8::uuid ORDER BY l.lane FOR UPDATE OF l), "                    \
-	"ours AS MATERIALIZED (SELECT v.* FROM unnest($3::smallint[], $4::bigint[], "        \
+	"ours AS MATERIALIZED (SELECT v.*, p.place FROM unnest($3::smallint[], $4::bigint[], " \
 	"$5::int[], $6::text[], $7::bigint[]) WITH ORDINALITY "                              \
-	"AS v(lane, seq, fate, reason, delay, n) JOIN mine USING (lane)), "                  \
-	"gone AS (DELETE FROM {schema}{table} AS t USING ours AS v "                         \
-	"WHERE v.fate = 1 AND " FOUND " RETURNING v.n" gone "), " kept                       \
+	"AS v(lane, seq, fate, reason, delay, n) JOIN mine USING (lane) " PLACE("v") "), "   \
+	"gone AS (DELETE FROM {schema}{table} AS t WHERE " PLACES("fate = 1")                \
+	"RETURNING t.seq" gone "), " kept                                                    \
 	"changed AS (UPDATE {schema}{table} AS t SET "                                       \
 	"status = CASE v.fate WHEN 3 THEN 'dead' ELSE 'pending' END, "                       \
 	"attempts = attempts + (v.fate > 0)::int, claims = claims + (v.fate > 0)::int, "     \
@@ -139,9 +141,8 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const PGresult *result, siz
 	"THEN " PG_AT " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "     \
 	"last_error = v.reason, "                                                            \
 	"last_attempt_at = CASE WHEN v.fate > 0 THEN " PG_AT " ELSE last_attempt_at END, "   \
-	"updated_at = " PG_AT " FROM ours AS v "                                             \
-	"WHERE (v.fate > 1 OR (v.fate = 0 AND v.reason IS NOT NULL)) AND " FOUND             \
-	" RETURNING v.n), "                                                                  \
+	"updated_at = " PG_AT " FROM ours AS v WHERE t.seq = v.seq AND "                     \
+	PLACES("fate > 1 OR (fate = 0 AND reason IS NOT NULL)") "RETURNING t.seq), "         \
 	"rest AS MATERIALIZED (SELECT lane, CASE WHEN NOT $9::boolean THEN nullif(ARRAY("    \
 	"SELECT unnest(in_flight) EXCEPT SELECT seq FROM ours WHERE ours.lane = mine.lane), " \
 	"'{}') END AS seqs FROM mine), "                                                     \
@@ -149,12 +150,12 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const PGresult *result, siz
 	"locked_by = CASE WHEN rest.seqs IS NOT NULL THEN l.locked_by END, "                 \
 	"locked_until = CASE WHEN rest.seqs IS NOT NULL THEN l.locked_until END "            \
 	"FROM rest WHERE l.lane = rest.lane) "                                               \
-	"SELECT n FROM gone UNION ALL SELECT n FROM changed "                                \
-	"UNION ALL SELECT n FROM ours WHERE fate = 0 AND reason IS NULL"
+	"SELECT n FROM ours JOIN (SELECT seq FROM gone UNION ALL SELECT seq FROM changed) AS s " \
+	"USING (seq) UNION ALL SELECT n FROM ours WHERE fate = 0 AND reason IS NULL"
 
 const char pr_pgsql_settle_lanes_forget[] = SETTLE_LANES("", "");
 const char pr_pgsql_settle_lanes_keep[] = SETTLE_LANES(
-	", t.id, t.seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "
+	", id, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "
 	"body, content_type, headers, attempts + 1 AS attempts, claims + 1 AS claims, "
 	"next_attempt_at, " PG_AT " AS last_attempt_at, created_at, " PG_AT " AS delivered_at",
 	"kept AS (INSERT INTO {schema}postroom_history (" PG_HISTORY_COLUMNS ") "
@@ -175,9 +176,8 @@ const char pr_pgsql_renew_lanes[] =
 	"attempts = attempts + 1, claims = claims + 1, apart = 1, locked_by = v.locked_by, " \
 	"locked_until = v.locked_until, last_attempt_at = v.locked_until, updated_at = " PG_AT \
 	" FROM lost AS v WHERE t.lane = v.lane AND t.ctid = ANY (ARRAY("                     \
-	"SELECT o.ctid FROM (SELECT lane, unnest(in_flight) AS seq FROM lost) AS w "         \
-	"CROSS JOIN LATERAL (SELECT ctid FROM {schema}{table} AS o WHERE o.status = 'pending' " \
-	"AND o.apart = 0 AND o.lane = w.lane AND o.seq = w.seq LIMIT 1) AS o))) "            \
+	"SELECT p.place FROM (SELECT lane, unnest(in_flight) AS seq FROM lost) AS w "        \
+	PLACE("w") "))) "                                                                    \
 	"UPDATE {schema}postroom_lanes SET locked_by = NULL, locked_until = NULL, "          \
 	"in_flight = NULL, epoch = epoch + 1 WHERE lane IN (SELECT lane FROM lost)"
 

@@ -84,8 +84,9 @@ _Static_assert(PR_FATE_RELEASE == 0 && PR_FATE_DONE == 1 && PR_FATE_RETRY == 2 &
 	" UPDATE {schema}{table} SET apart = 1 WHERE ctid = ANY (ARRAY("                     \
 	"SELECT h.place FROM keys AS k CROSS JOIN LATERAL (SELECT ctid AS place "            \
 	"FROM {schema}{table} WHERE " PG_OF_KEY "AND status = 'pending' AND apart = 2 "      \
-	"ORDER BY seq LIMIT " RUN ") AS h WHERE (SELECT true FROM {schema}{table} WHERE "    \
-	PG_OF_KEY "AND apart = 1 AND status IN ('pending', '{active}') LIMIT 1) IS NULL"
+	"AND seq < coalesce((SELECT seq FROM {schema}{table} WHERE " PG_OF_KEY               \
+	"AND apart = 1 AND status IN ('pending', '{active}') ORDER BY seq LIMIT 1), "        \
+	"9223372036854775807) ORDER BY seq LIMIT " RUN ") AS h WHERE true"
 
 /* Nearly always nothing is held at all. */
 #define FREE_KEYS                                                                           \
