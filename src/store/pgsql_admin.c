@@ -225,6 +225,15 @@ int pr_pgsql_show(struct postroom_store *base, const char *id, postroom_row_fn f
 	"status = 'pending', attempts = 0, apart = 0, next_attempt_at = clock_timestamp(), " \
 	"updated_at = clock_timestamp() "
 
+/* Those behind it go on. It is done by then; should this fail, a relay's sweep does it. */
+static int free_others(struct pgsql_store *store)
+{
+	struct pr_err unheard;
+
+	pr_pgsql_free_stranded(store, &pr_table_outbox, false, &unheard);
+	return POSTROOM_OK;
+}
+
 static int revive_one(struct pgsql_store *store, const struct pr_table *table, const char *id,
 		      struct pr_err *err)
 {
@@ -241,7 +250,7 @@ static int revive_one(struct pgsql_store *store, const struct pr_table *table, c
 	if (!result)
 		return err->status;
 	if (strcmp(PQcmdTuples(result), "0") != 0)
-		return pr_pgsql_free_stranded(store, table, false, err);
+		return free_others(store);
 	status = status_of(store, id, state, err);
 	if (status < 0)
 		return status;
@@ -286,7 +295,7 @@ int pr_pgsql_retry(struct postroom_store *base, const struct pr_table *table, co
 	if (!result)
 		return err->status;
 	*ret = atoll(PQcmdTuples(result));
-	return pr_pgsql_free_stranded(pgsql_store(base), table, false, err);
+	return free_others(pgsql_store(base));
 }
 
 /* Of many relays one purges at a time: who can not have the lock leaves it to its holder. */
@@ -350,7 +359,7 @@ int pr_pgsql_purge(struct postroom_store *base, const postroom_filter *filter, i
 	if (status < 0)
 		return status;
 	if (dead)
-		return pr_pgsql_free_stranded(pgsql_store(base), &pr_table_outbox, false, err);
+		return free_others(pgsql_store(base));
 	if (*ret == limit)
 		return POSTROOM_OK;
 	params.count = PURGE_LIMIT;

@@ -357,7 +357,8 @@ static int claim_arms(struct pgsql_store *store, const struct pr_table *table,
 				return status;
 		}
 	}
-	qsort(batch->items, batch->count, sizeof(*batch->items), by_due);
+	if (batch->count > 1)
+		qsort(batch->items, batch->count, sizeof(*batch->items), by_due);
 	return status;
 }
 

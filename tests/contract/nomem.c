@@ -140,6 +140,7 @@ static void start_over(const struct operation *op)
 	postroom_batch_free(world.batch);
 	world.batch = NULL;
 	app_sql("DELETE FROM postroom_outbox");
+	app_sql("DELETE FROM postroom_dedupe");
 	op->prepare();
 }
 

@@ -87,6 +87,7 @@ void make_world(void)
 	open_app();
 	app_sql("DROP TABLE IF EXISTS business");
 	app_sql("DELETE FROM postroom_outbox");
+	app_sql("DELETE FROM postroom_dedupe");
 }
 
 void end_world(void)
