@@ -368,7 +368,8 @@ int pr_pgsql_purge(struct postroom_store *base, const postroom_filter *filter, i
 	status = remove_old(pgsql_store(base), PURGE_HISTORY, &params, &more, err);
 	if (status >= 0)
 		*ret += more;
-	return status;
+	/* What is gone from the one is gone; whoever calls again meets the other. */
+	return *ret > 0 ? POSTROOM_OK : status;
 }
 
 int pr_pgsql_forget(struct postroom_store *base, int64_t older_than_ms, int32_t limit, bool alone,

@@ -343,6 +343,7 @@ static void close_store(struct postroom_store *base)
 	pr_buf_release(&store->seqs);
 	pr_buf_release(&store->turned);
 	free(store->claimed.pairs);
+	free(store->put_off.pairs);
 	free(store->front.pairs);
 	free(store->path);
 	free(store);

@@ -66,9 +66,9 @@ struct sqlite_store {
 	struct pr_buf seqs;	   /* numbers of rows, as a JSON array under construction */
 	struct pr_buf turned;	   /* another: those that a claim puts into their turn */
 	struct sqlite_map claimed; /* seqs of the batch being claimed, of those with a key */
-	struct sqlite_map
-		front;	   /* the first message of each key that waits for its turn, by hash */
-	int64_t front_end; /* up to which seq that is known */
+	struct sqlite_map put_off; /* the first of each key that it has put off, by hash */
+	struct sqlite_map front;   /* the first of each key that waits for its turn, by hash */
+	int64_t front_end;	   /* up to which seq that is known */
 	int front_read;
 	int64_t claim_us; /* when the claim began that these are for */
 	int64_t closer;	  /* which earlier one was looked at last, and what came of it */

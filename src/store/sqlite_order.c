@@ -90,7 +90,7 @@ static int64_t get(const struct sqlite_map *map, int64_t key, int64_t otherwise)
 	return pair && pair->key ? pair->value : otherwise;
 }
 
-/* Keeps the first value of a key. */
+/* Keeps the smallest value of a key. */
 static bool put(struct sqlite_map *map, int64_t key, int64_t value)
 {
 	struct sqlite_pair *pair;
@@ -110,10 +110,9 @@ static bool put(struct sqlite_map *map, int64_t key, int64_t value)
 		*map = more;
 	}
 	pair = find(map, key);
-	if (!pair->key) {
+	map->used += !pair->key;
+	if (!pair->key || value < pair->value)
 		*pair = (struct sqlite_pair){ key, value };
-		map->used++;
-	}
 	return true;
 }
 
@@ -141,6 +140,11 @@ static int64_t hash(const char *key, const char *topic, const char *ns)
 static const char *text(sqlite3_stmt *row, int column)
 {
 	return (const char *)sqlite3_column_text(row, column);
+}
+
+static int64_t hash_of(sqlite3_stmt *row)
+{
+	return hash(text(row, PR_COL_KEY), text(row, PR_COL_TOPIC), text(row, PR_COL_NAMESPACE));
 }
 
 static void bind_key(sqlite3_stmt *stmt, const char *key, const char *topic, const char *ns)
@@ -179,6 +183,7 @@ static int finish(struct sqlite_store *store, sqlite3_stmt *stmt, int rc, struct
 void pr_sqlite_order_begin(struct sqlite_store *store, int64_t now_us)
 {
 	clear(&store->claimed);
+	clear(&store->put_off);
 	clear(&store->front);
 	store->front_end = 0;
 	store->front_read = 0;
@@ -252,10 +257,7 @@ static int look_at_front(struct sqlite_store *store, const struct pr_table *tabl
 	if (store->front_end < seq - 1 && store->front_read < FRONT_MOST)
 		status = read_front(store, table, seq, err);
 	if (status >= 0 &&
-	    (store->front_end < seq - 1 ||
-	     get(&store->front,
-		 hash(text(row, PR_COL_KEY), text(row, PR_COL_TOPIC), text(row, PR_COL_NAMESPACE)),
-		 INT64_MAX) < seq))
+	    (store->front_end < seq - 1 || get(&store->front, hash_of(row), INT64_MAX) < seq))
 		*ret = ORDER_TURN;
 	return status;
 }
@@ -295,6 +297,7 @@ int pr_sqlite_order_decide(struct sqlite_store *store, const struct pr_table *ta
 			   struct pr_err *err)
 {
 	int64_t earlier = sqlite3_column_int64(row, PR_SQLITE_COL_EARLIER);
+	int64_t seq = sqlite3_column_int64(row, PR_COL_SEQ);
 	int status = POSTROOM_OK;
 
 	*ret = ORDER_CLAIM;
@@ -307,6 +310,12 @@ int pr_sqlite_order_decide(struct sqlite_store *store, const struct pr_table *ta
 		status = look_closer(store, table, row, earlier, ret, err);
 	if (status >= 0 && *ret == ORDER_CLAIM && !in_turn)
 		status = look_at_front(store, table, row, ret, err);
+	/* What this very claim has put off is not in the index yet. */
+	if (*ret == ORDER_CLAIM && store->put_off.used &&
+	    get(&store->put_off, hash_of(row), INT64_MAX) < seq)
+		*ret = ORDER_HOLD;
+	if (status >= 0 && *ret != ORDER_CLAIM && !put(&store->put_off, hash_of(row), seq))
+		status = pr_err_nomem(err);
 	return status;
 }
 
