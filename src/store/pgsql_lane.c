@@ -239,14 +239,14 @@ static const struct {
 } indexes[] = {
 	{ "postroom_outbox_turn",
 	  " ON {schema}postroom_outbox (next_attempt_at, seq) "
-	  "WHERE status = 'pending' AND apart = 0 AND key IS NULL",
+	  "WHERE key IS NULL AND apart = 0 AND status = 'pending'",
 	  PR_LEASE_ROW },
 	{ "postroom_outbox_keyed",
 	  " ON {schema}postroom_outbox (lane, seq) "
-	  "WHERE status = 'pending' AND apart = 0 AND key IS NOT NULL",
+	  "WHERE key IS NOT NULL AND apart = 0 AND status = 'pending'",
 	  PR_LEASE_ROW },
 	{ "postroom_outbox_lane",
-	  " ON {schema}postroom_outbox (lane, seq) WHERE status = 'pending' AND apart = 0",
+	  " ON {schema}postroom_outbox (lane, seq) WHERE apart = 0 AND status = 'pending'",
 	  PR_LEASE_LANE },
 };
 #define INDEXES (sizeof(indexes) / sizeof(indexes[0]))

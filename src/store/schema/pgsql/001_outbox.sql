@@ -107,15 +107,16 @@ ALTER TABLE {schema}postroom_outbox ALTER COLUMN body SET STORAGE EXTERNAL;
 -- E3
 CREATE UNIQUE INDEX postroom_outbox_dedupe
 	ON {schema}postroom_outbox (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL;
+-- Conditions stand in the order that tells soonest that a new message is not meant.
 -- What waits for its turn: without a key, and with one. Where lanes are leased there is
 -- one index on (lane, seq) for both instead: see `postroom lease`.
 CREATE INDEX postroom_outbox_turn ON {schema}postroom_outbox (next_attempt_at, seq)
-	WHERE status = 'pending' AND apart = 0 AND key IS NULL;
+	WHERE key IS NULL AND apart = 0 AND status = 'pending';
 CREATE INDEX postroom_outbox_keyed ON {schema}postroom_outbox (lane, seq)
-	WHERE status = 'pending' AND apart = 0 AND key IS NOT NULL;
+	WHERE key IS NOT NULL AND apart = 0 AND status = 'pending';
 -- What was set apart and is claimed by itself when it is due.
 CREATE INDEX postroom_outbox_due
-	ON {schema}postroom_outbox (next_attempt_at, seq) WHERE status = 'pending' AND apart IN (1, 3);
+	ON {schema}postroom_outbox (next_attempt_at, seq) WHERE apart IN (1, 3) AND status = 'pending';
 CREATE INDEX postroom_outbox_leased
 	ON {schema}postroom_outbox (locked_until) WHERE status = 'processing';
 -- What holds back later messages of its key, or waits behind an earlier one. A dead one does
@@ -123,9 +124,9 @@ CREATE INDEX postroom_outbox_leased
 CREATE INDEX postroom_outbox_key ON {schema}postroom_outbox (key, topic, namespace, seq)
 	WHERE key IS NOT NULL AND apart = 1 AND status IN ('pending', 'processing');
 CREATE INDEX postroom_outbox_held ON {schema}postroom_outbox (key, topic, namespace, seq)
-	WHERE status = 'pending' AND apart = 2;
+	WHERE apart = 2 AND status = 'pending';
 CREATE INDEX postroom_outbox_dead_key ON {schema}postroom_outbox (key, topic, namespace, seq)
-	WHERE status = 'dead' AND key IS NOT NULL;
+	WHERE key IS NOT NULL AND status = 'dead';
 -- Purging what has been delivered, by age.
 CREATE INDEX postroom_outbox_delivered
 	ON {schema}postroom_outbox (delivered_at) WHERE status = 'delivered';
