@@ -70,9 +70,16 @@
 	"INDEXED BY {table}_held WHERE apart = 2 AND key = ?1 AND topic = ?2 "                     \
 	"AND namespace = ?3 ORDER BY seq LIMIT ?4)"
 
+/* Column by column: a comparison of all three at once would walk over every message of the key. */
+#define HELD_KEY(condition, order)                                                                 \
+	"SELECT * FROM (SELECT key, topic, namespace FROM {table} INDEXED BY {table}_held "        \
+	"WHERE apart = 2 AND " condition " ORDER BY " order " LIMIT 1) "
 #define NEXT_KEY                                                                                   \
-	"SELECT key, topic, namespace FROM {table} INDEXED BY {table}_held WHERE apart = 2 "       \
-	"AND (key, topic, namespace) > (?1, ?2, ?3) ORDER BY key, topic, namespace LIMIT 1"
+	HELD_KEY("key = ?1 AND topic = ?2 AND namespace > ?3", "namespace")                        \
+	"UNION ALL " HELD_KEY(                                                                     \
+		"key = ?1 AND topic > ?2",                                                         \
+		"topic, namespace") "UNION ALL " HELD_KEY("key > ?1",                              \
+							  "key, topic, namespace") "LIMIT 1"
 
 static struct sqlite_pair *find(const struct sqlite_map *map, int64_t key)
 {

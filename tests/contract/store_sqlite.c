@@ -2,6 +2,11 @@
 /* What only SQLite can get wrong: plans, cost of a claim, sequence numbers, its ways to be busy. */
 #include "contract/store_backend.h"
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "store/store.h"
+#pragma GCC diagnostic pop
+
 #include <postroom/sqlite.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -203,6 +208,175 @@ SQLITE_TEST(C8_history_and_backoff_do_not_make_a_pass_dearer)
 	CHECK_MSG(full <= empty + empty / 10, "%lld steps with history, %lld without",
 		  (long long)full, (long long)empty);
 	postroom_store_close(watched);
+}
+
+static void fail_head_of_key(void)
+{
+	postroom_batch *batch;
+
+	PUT(.topic = "t", .payload = "0", .key = "stuck");
+	batch = CLAIM(.limit = 1, .base_delay_ms = 3600 * 1000, .max_delay_ms = 3600 * 1000);
+	CHECK_INT(postroom_nack(store, batch, only_item(batch), 1, "no"), POSTROOM_OK);
+	postroom_batch_free(batch);
+}
+
+SQLITE_TEST(D6_what_waits_behind_a_failing_message_does_not_make_a_pass_dearer)
+{
+	postroom_store *watched = open_watched();
+	int64_t empty, full;
+
+	steps_of_a_pass(watched);
+	empty = steps_of_a_pass(watched);
+	fail_head_of_key();
+	fill("pending", soak(20000, 100000), ", key", ", 'stuck'");
+	steps_of_a_pass(watched); /* finds them, and holds them back */
+	full = steps_of_a_pass(watched);
+	CHECK_MSG(full <= empty + empty / 5, "%lld steps with held messages, %lld without",
+		  (long long)full, (long long)empty);
+	CHECK_INT(rows("pending"), soak(20001, 100001));
+	postroom_store_close(watched);
+}
+
+SQLITE_TEST(D6_claims_and_settles_of_keys_go_by_indexes_alone)
+{
+	postroom_store *watched = open_watched();
+	postroom_batch *batch;
+
+	fill_history(1000);
+	fail_head_of_key();
+	fill("pending", 1000, ", key", ", 'stuck'");
+	fill("dead", 100, ", key, apart", ", 'grave' || i, 3");
+	PUT(.topic = "t", .payload = "1", .key = "k");
+	PUT(.topic = "t", .payload = "2", .key = "k", .priority = 10);
+	PUT(.topic = "t", .payload = "3", .key = "delayed", .delay_ms = 1);
+	watch_begin();
+	for (int i = 0; i < 3; i++) {
+		size_t count = 0;
+		postroom_delivery *items;
+
+		batch = claim_from(watched, POSTROOM_CLAIM(.on_dead = POSTROOM_ON_DEAD_BLOCK));
+		items = postroom_batch_items(batch, &count);
+		CHECK_INT(postroom_ack(watched, batch, items, count), POSTROOM_OK);
+		postroom_batch_free(batch);
+	}
+	watch_end();
+	check_plans();
+	postroom_store_close(watched);
+}
+
+/* Statements of people, not of ours: nothing may be stranded by them, or block for ever. */
+SQLITE_TEST(D6_rows_that_somebody_buries_deletes_or_revives_by_hand_hold_nobody_back)
+{
+	static const char *const by_hand[] = {
+		"UPDATE postroom_outbox SET status = 'dead' WHERE payload = '0'",
+		"DELETE FROM postroom_outbox WHERE payload = '0'",
+		"UPDATE postroom_outbox SET status = 'delivered' WHERE payload = '0'",
+		"UPDATE postroom_outbox SET next_attempt_at = 0 WHERE payload = '0'",
+	};
+
+	for (size_t i = 0; i < sizeof(by_hand) / sizeof(by_hand[0]); i++) {
+		fail_head_of_key();
+		PUT(.topic = "t", .payload = "1", .key = "stuck");
+		postroom_batch_free(CLAIM());
+		CHECK_INT(rows("pending"), 2);
+		sql(app, "%s", by_hand[i]);
+		for (int pass = 0; pass < 4; pass++) {
+			postroom_batch *batch = CLAIM();
+			size_t count = 0;
+			postroom_delivery *items = postroom_batch_items(batch, &count);
+
+			CHECK_INT(postroom_ack(store, batch, items, count), POSTROOM_OK);
+			postroom_batch_free(batch);
+		}
+		CHECK_MSG(rows("pending") == 0, "after %s", by_hand[i]);
+		sql(app, "UPDATE postroom_outbox SET status = 'pending', next_attempt_at = 0"
+			 " WHERE status = 'dead'");
+		postroom_batch_free(CLAIM());
+		CHECK_INT(rows("pending"), 0);
+		sql(app, "DELETE FROM postroom_outbox");
+	}
+}
+
+SQLITE_TEST(A4_a_turn_that_can_not_claim_settles_nothing)
+{
+	postroom_batch *batch;
+	struct pr_policy policy = { .max_attempts = 10, .max_error_length = 100 };
+	struct pr_claim claim = {
+		.limit = 1, .max_bytes = 1000, .lease_ms = 30000, .max_attempts = 10
+	};
+	struct postroom_batch next = { 0 };
+	struct pr_err err = { 0 };
+	postroom_delivery *item;
+
+	PUT(.topic = "t", .payload = "1");
+	PUT(.topic = "t", .payload = "2");
+	batch = CLAIM(.limit = 1);
+	item = only_item(batch);
+	item->verdict = POSTROOM_DELIVERED;
+	sql(app, "CREATE TRIGGER refuse BEFORE UPDATE ON postroom_outbox"
+		 " WHEN NEW.status = 'processing' BEGIN SELECT RAISE(ABORT, 'not now'); END");
+	CHECK(store->ops->turn(store, &pr_table_outbox, item, 1, &policy, &claim, &next, &err) < 0);
+	CHECK_CONTAINS(err.text, "not now");
+	CHECK_INT(next.count, 0);
+	CHECK_INT(rows("delivered"), 0);
+	sql(app, "DROP TRIGGER refuse");
+	CHECK_INT(store->ops->turn(store, &pr_table_outbox, item, 1, &policy, &claim, &next, &err),
+		  POSTROOM_OK);
+	CHECK_INT(rows("delivered"), 1);
+	CHECK_INT(next.count, 1);
+	pr_batch_release(&next);
+	postroom_batch_free(batch);
+}
+
+SQLITE_TEST(A4_a_turn_tells_a_lost_lease_and_goes_on)
+{
+	struct pr_policy policy = { .max_attempts = 10, .max_error_length = 100, .forget = true };
+	struct pr_claim claim = {
+		.limit = 10, .max_bytes = 1000, .lease_ms = 30000, .max_attempts = 10
+	};
+	struct postroom_batch next = { 0 };
+	struct pr_err err = { 0 };
+	postroom_batch *batch;
+	postroom_delivery *items;
+
+	for (int i = 0; i < 3; i++)
+		PUT(.topic = "t", .payload = "1",
+		    .dedupe_key = (const char *[]){ "a", "b", "c" }[i]);
+	batch = CLAIM(.limit = 2);
+	items = items_of(batch, 2);
+	items[0].verdict = items[1].verdict = POSTROOM_DELIVERED;
+	sql(app, "UPDATE postroom_outbox SET claims = claims + 1 WHERE dedupe_key = 'a'");
+	CHECK_INT(store->ops->turn(store, &pr_table_outbox, items, 2, &policy, &claim, &next, &err),
+		  POSTROOM_LEASE_LOST);
+	CHECK_INT(items[0].settled, POSTROOM_LEASE_LOST);
+	CHECK_INT(items[1].settled, POSTROOM_OK);
+	CHECK_INT(next.count, 1);
+	CHECK_INT(rows(NULL), 2);
+	CHECK_STR(text(app, "SELECT group_concat(dedupe_key) FROM postroom_dedupe"), "b");
+	pr_batch_release(&next);
+	postroom_batch_free(batch);
+}
+
+SQLITE_TEST(E3_a_remembered_key_among_many_rows_leaves_the_others_alone)
+{
+	sql(app, "INSERT INTO postroom_dedupe VALUES ('default', 't', 'old',"
+		 " '01900000-0000-7000-8000-000000000001', 1)");
+	sql(app,
+	    "INSERT INTO postroom_outbox (topic, payload, dedupe_key)"
+	    " VALUES ('t', '1', 'new'), ('t', '2', 'old'), ('u', '3', 'old'), ('t', '4', NULL)");
+	CHECK_INT(rows(NULL), 3);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_outbox WHERE payload = '2'"), 0);
+}
+
+SQLITE_TEST(C7_lanes_are_refused_with_a_reason)
+{
+	enum pr_lease_kind kind = PR_LEASE_LANE;
+	struct pr_err err = { 0 };
+
+	CHECK_INT(store->ops->lease(store, &kind, &kind, &err), POSTROOM_INVALID);
+	CHECK_CONTAINS(err.text, "one writer");
+	CHECK_INT(store->ops->lease(store, NULL, &kind, &err), POSTROOM_OK);
+	CHECK_INT(kind, PR_LEASE_ROW);
 }
 
 /* TRAPS 21 */
