@@ -6,8 +6,11 @@
  *
  *	bare_sqlite insert FILE COUNT BATCH SIZE
  *	bare_sqlite drain FILE COUNT BATCH
+ *	bare_sqlite delete FILE COUNT BATCH
  *
- * The tables come from `postroom migrate`.
+ * drain leases each row and marks it delivered, in one transaction with the next
+ * claim. delete is what a lease for many could do at best: it reads, and deletes
+ * what it has read. The tables come from `postroom migrate`.
  */
 #include <sqlite3.h>
 
@@ -126,49 +129,53 @@ static void take(struct claimed *batch, sqlite3_stmt *row)
 	batch->count++;
 }
 
-static void claim(struct claimed *batch, sqlite3_stmt *due, sqlite3_stmt *lease, int64_t limit)
+/* In a transaction that the caller begins and commits. */
+static void read_due(struct claimed *batch, sqlite3_stmt *due, int64_t now, int64_t limit)
 {
-	int64_t now = now_us();
 	int status;
 	batch->seqs_len = batch->memory_len = 0;
 	batch->count = 0;
 
-	run(begin);
 	sqlite3_bind_int64(due, 1, now);
 	sqlite3_bind_int64(due, 2, limit);
 	while ((status = sqlite3_step(due)) == SQLITE_ROW)
 		take(batch, due);
 	must(status == SQLITE_DONE, "claim");
 	sqlite3_reset(due);
-	if (batch->count > 0) {
-		batch->seqs[0] = '[';
-		batch->seqs[batch->seqs_len++] = ']';
-		sqlite3_bind_text(lease, 1, batch->seqs, (int)batch->seqs_len, SQLITE_STATIC);
-		sqlite3_bind_int64(lease, 2, now);
-		sqlite3_bind_int64(lease, 3, now + LEASE_US);
-		run(lease);
-	}
-	run(commit);
+	batch->seqs[0] = '[';
+	batch->seqs[batch->seqs_len++] = ']';
+}
+
+static void claim(struct claimed *batch, sqlite3_stmt *due, sqlite3_stmt *lease, int64_t limit)
+{
+	int64_t now = now_us();
+	read_due(batch, due, now, limit);
+	if (batch->count == 0)
+		return;
+	sqlite3_bind_text(lease, 1, batch->seqs, (int)batch->seqs_len, SQLITE_STATIC);
+	sqlite3_bind_int64(lease, 2, now);
+	sqlite3_bind_int64(lease, 3, now + LEASE_US);
+	run(lease);
 }
 
 static void settle(struct claimed *batch, sqlite3_stmt *done)
 {
-	run(begin);
 	sqlite3_bind_text(done, 1, batch->seqs, (int)batch->seqs_len, SQLITE_STATIC);
 	sqlite3_bind_int64(done, 2, now_us());
 	sqlite3_bind_int64(done, 3, batch->fence);
 	run(done);
 	must(sqlite3_changes(db) == batch->count, "a lease was lost");
-	run(commit);
 }
+
+#define DUE                                                                                  \
+	"SELECT " COLUMNS " FROM postroom_outbox INDEXED BY postroom_outbox_turn "           \
+	"WHERE status = 'pending' AND (apart = 4 OR (apart = 0 AND next_attempt_at = created_at)) " \
+	"AND next_attempt_at <= ?1 ORDER BY seq LIMIT ?2"
 
 static void drain(int64_t count, int64_t batch_size)
 {
 	/* OR FAIL: without it a statement of many rows keeps a journal of its own. */
-	sqlite3_stmt *due = prepare(
-		"SELECT " COLUMNS " FROM postroom_outbox INDEXED BY postroom_outbox_due "
-		"WHERE status = 'pending' AND next_attempt_at <= ?1 "
-		"ORDER BY next_attempt_at, seq LIMIT ?2");
+	sqlite3_stmt *due = prepare(DUE);
 	sqlite3_stmt *lease = prepare(
 		"UPDATE OR FAIL postroom_outbox SET status = 'processing', attempts = attempts + 1, "
 		"claims = claims + 1, locked_by = '" WORKER "', locked_until = ?3, "
@@ -181,10 +188,14 @@ static void drain(int64_t count, int64_t batch_size)
 	struct claimed batch = { .seqs = malloc((size_t)batch_size * 21 + 2) };
 	must(batch.seqs != NULL, "no memory");
 
-	while (claim(&batch, due, lease, batch_size), batch.count > 0) {
-		settle(&batch, done);
+	do {
+		run(begin);
+		if (batch.count > 0)
+			settle(&batch, done);
 		count -= batch.count;
-	}
+		claim(&batch, due, lease, batch_size);
+		run(commit);
+	} while (batch.count > 0);
 	must(count == 0, "drained another number of messages than COUNT");
 	sqlite3_finalize(due);
 	sqlite3_finalize(lease);
@@ -193,11 +204,36 @@ static void drain(int64_t count, int64_t batch_size)
 	free(batch.memory);
 }
 
+static void drain_deleting(int64_t count, int64_t batch_size)
+{
+	sqlite3_stmt *due = prepare(DUE);
+	sqlite3_stmt *gone = prepare("DELETE FROM postroom_outbox "
+				     "WHERE seq IN (SELECT value FROM json_each(?1))");
+	struct claimed batch = { .seqs = malloc((size_t)batch_size * 21 + 2) };
+	must(batch.seqs != NULL, "no memory");
+
+	do {
+		run(begin);
+		if (batch.count > 0) {
+			sqlite3_bind_text(gone, 1, batch.seqs, (int)batch.seqs_len, SQLITE_STATIC);
+			run(gone);
+		}
+		count -= batch.count;
+		read_due(&batch, due, now_us(), batch_size);
+		run(commit);
+	} while (batch.count > 0);
+	must(count == 0, "drained another number of messages than COUNT");
+	sqlite3_finalize(due);
+	sqlite3_finalize(gone);
+	free(batch.seqs);
+	free(batch.memory);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 5 || (strcmp(argv[1], "insert") == 0 && argc < 6)) {
 		fprintf(stderr, "usage: bare_sqlite insert FILE COUNT BATCH SIZE\n"
-				"       bare_sqlite drain FILE COUNT BATCH\n");
+				"       bare_sqlite drain|delete FILE COUNT BATCH\n");
 		return 2;
 	}
 	must(sqlite3_open_v2(argv[2], &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) ==
@@ -209,6 +245,8 @@ int main(int argc, char **argv)
 	int64_t count = atoll(argv[3]), batch = atoll(argv[4]);
 	if (strcmp(argv[1], "insert") == 0)
 		insert(count, batch, (size_t)atoll(argv[5]));
+	else if (strcmp(argv[1], "delete") == 0)
+		drain_deleting(count, batch);
 	else
 		drain(count, batch);
 	sqlite3_finalize(begin);
