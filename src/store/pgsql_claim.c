@@ -42,11 +42,12 @@
 #define EXPIRED_REASON "the lease ran out during the last attempt: its worker died or hung"
 
 /* By ctid: a list of places leaves the planner nothing to get wrong. */
-#define CLAIM_THEM                                                                          \
-	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET                               \
+#define CLAIM_PLACES                                                                            \
+	"UPDATE {schema}{table} SET " PG_CLAIM_SET                                           \
 	" WHERE ctid = ANY (ARRAY(SELECT place FROM fitting)) "                              \
 	"RETURNING {columns}, status = 'dead' AS buried, 0 AS of_lane, 0::bigint AS of_epoch, " \
-	"next_attempt_at AS due) "
+	"next_attempt_at AS due"
+#define CLAIM_THEM "claimed AS (" CLAIM_PLACES ") "
 
 /* While lanes are leased, or some still are, nothing is taken past them. */
 #define CLAIM_TURN                                                                          \
@@ -59,9 +60,7 @@
 	"AND lane <> ALL (ARRAY(SELECT lane FROM {schema}postroom_lanes "                    \
 	"WHERE locked_by IS NOT NULL)) AND " PG_SCOPE                                        \
 	"ORDER BY next_attempt_at, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "              \
-	PG_FITTING("chosen", "due, seq") ", " CLAIM_THEM                                     \
-	"SELECT c.*, n.met FROM (SELECT count(*) AS met FROM chosen) AS n "                  \
-	"LEFT JOIN claimed AS c ON true ORDER BY due, seq"
+	PG_FITTING("chosen", "due, seq") " " CLAIM_PLACES ", 0::bigint"
 
 /*
  * What was delayed and has a key joins the order of its key now, at its end.
@@ -224,6 +223,21 @@ static void release(struct pgsql_asking *asking)
 	pr_buf_release(&asking->epochs);
 }
 
+/* The last of an answer that comes in any order. */
+static void set_mark(struct pgsql_store *store, const PGresult *result)
+{
+	store->mark_us = store->marks[0] = 0;
+	for (int row = 0; row < PQntuples(result); row++) {
+		int64_t due_us = pr_pgsql_read_time(result, row, PG_COL_DUE);
+		int64_t seq = pr_pgsql_read_int8(result, row, PR_COL_SEQ);
+
+		if (due_us > store->mark_us || (due_us == store->mark_us && seq > store->marks[0])) {
+			store->mark_us = due_us;
+			store->marks[0] = seq;
+		}
+	}
+}
+
 static void remember(struct pgsql_store *store, const struct pgsql_asking *asking,
 		     const PGresult *result, int64_t met, size_t count)
 {
@@ -231,10 +245,8 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 	int64_t now_us = pr_mono_us();
 	int64_t pause_us = (now_us - asking->begun_us) * HEAD_SHARE;
 
-	if (asking->arm == PG_ARM_TURN && count > 0) {
-		store->mark_us = pr_pgsql_read_time(result, PQntuples(result) - 1, PG_COL_DUE);
-		store->marks[0] = pr_pgsql_read_int8(result, PQntuples(result) - 1, PR_COL_SEQ);
-	}
+	if (asking->arm == PG_ARM_TURN && count > 0)
+		set_mark(store, result);
 	if (asking->arm == PG_ARM_LANES)
 		pr_pgsql_learn_lanes(store, result, count, (size_t)asking->limit);
 	if (!reading->from_mark)
@@ -260,7 +272,10 @@ static int absorb(struct pgsql_store *store, struct pgsql_asking *asking,
 	int status;
 
 	asking->step.result = NULL;
-	*ret_met = PQntuples(result) ? pr_pgsql_read_int8(result, 0, PG_COL_MET) : 0;
+	if (asking->arm == PG_ARM_TURN)
+		*ret_met = PQntuples(result); /* nothing is met there that is not taken */
+	else
+		*ret_met = PQntuples(result) ? pr_pgsql_read_int8(result, 0, PG_COL_MET) : 0;
 	status = pr_pgsql_take(result, asking->step.slot == PG_CLAIM_LANES, asking->reason, batch, err);
 	if (status >= 0 && asking->arm != PG_ARM_EXPIRED)
 		remember(store, asking, result, *ret_met, batch->count - before);
@@ -331,6 +346,12 @@ static int by_due(const void *left, const void *right)
 	return a->seq < b->seq ? -1 : a->seq > b->seq;
 }
 
+static void sort_by_due(struct postroom_batch *batch)
+{
+	if (batch->count > 1)
+		qsort(batch->items, batch->count, sizeof(*batch->items), by_due);
+}
+
 static int claim_arms(struct pgsql_store *store, const struct pr_table *table,
 		      const struct pr_claim *claim, struct postroom_batch *batch,
 		      struct pr_err *err)
@@ -357,8 +378,7 @@ static int claim_arms(struct pgsql_store *store, const struct pr_table *table,
 				return status;
 		}
 	}
-	if (batch->count > 1)
-		qsort(batch->items, batch->count, sizeof(*batch->items), by_due);
+	sort_by_due(batch);
 	return status;
 }
 
@@ -451,6 +471,7 @@ static int end_turn(struct pgsql_store *store, const struct pr_table *table, boo
 		/* It is committed: what can not be taken over is left to its lease. */
 		if (absorb(store, asking, next, &met, &unheard) < 0)
 			pr_batch_reset(next);
+		sort_by_due(next);
 		free_buried(store, table, block, next, &unheard);
 		learn_size(store, next);
 	}
