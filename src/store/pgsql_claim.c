@@ -64,6 +64,7 @@
 
 /*
  * What was delayed and has a key joins the order of its key now, at its end.
+ * There is no mark here ($9 is 0): few are apart, and not in order.
  */
 #define CLAIM_ITSELF                                                                        \
 	PG_WITH_NOW ", chosen AS MATERIALIZED (SELECT ctid AS place, seq, key, topic, "      \
