@@ -59,7 +59,8 @@ typedef struct postroom_delivery {
 	int64_t seq;
 	int64_t fence;
 	int64_t due_us;
-	int lane; /* 1 and up: whose lease covers it; 0: it has one of its own */
+	int64_t place; /* of its row, as it was then */
+	int lane;      /* 1 and up: whose lease covers it; 0: it has one of its own */
 } postroom_delivery;
 
 typedef enum postroom_backoff {

@@ -503,6 +503,7 @@ static void close_store(struct postroom_store *base)
 		free(store->slots[i].sql);
 	for (size_t i = 0; i < sizeof(store->arrays) / sizeof(store->arrays[0]); i++)
 		pr_buf_release(&store->arrays[i]);
+	pr_buf_release(&store->lanes);
 	free(store->url);
 	free(store);
 }

@@ -33,7 +33,7 @@ enum pgsql_slot {
 };
 
 /* See pgsql_settle.c. */
-#define PG_SETTLE_ARRAYS 15
+#define PG_SETTLE_ARRAYS 18
 
 /* As many as the schema has. */
 #define PG_LANES 64
@@ -78,7 +78,9 @@ struct pgsql_store {
 	int64_t epochs[PG_LANES + 1]; /* when the marks of the lanes were made */
 	int64_t head_read_us;	      /* when the lanes were read from their heads, by the server's clock */
 	enum pr_lease_kind kind; /* as it was when last looked at */
-	int64_t lanes_wanted;	 /* how many it takes to fill a batch */
+	struct pr_buf lanes;	 /* those of the last batch */
+	int64_t lanes_wanted;	 /* how many it takes to fill one */
+	bool many_keys;		 /* it was full, and of many keys */
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
 	/* See pgsql_settle.c. */
 	struct pr_buf arrays[PG_SETTLE_ARRAYS];
@@ -101,7 +103,7 @@ int pr_pgsql_fail(PGconn *conn, const PGresult *result, const char *where, const
 		  struct pr_err *err);
 
 /* Parameters of a statement, in text unless said otherwise. NULL is NULL. */
-#define PG_PARAMS_MAX 16
+#define PG_PARAMS_MAX 17
 struct pgsql_params {
 	int count;
 	const char *values[PG_PARAMS_MAX];
@@ -180,7 +182,8 @@ postroom_box *pr_pgsql_box(struct postroom_store *store);
 void pr_pgsql_box_disconnect(postroom_box *box);
 
 /* pgsql_batch.c: behind {columns} every claim answers with these. */
-enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE, PG_COL_MET, PG_COL_AT };
+enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE,
+       PG_COL_PLACE, PG_COL_MET, PG_COL_AT };
 
 /* The batch keeps the result; by_lane: lanes have the leases; reason is that of the buried. */
 int pr_pgsql_take(PGresult *result, bool by_lane, const char *reason, struct postroom_batch *batch,
@@ -212,8 +215,10 @@ struct pgsql_asking {
 /* pgsql_lane.c */
 const char *pr_pgsql_lanes_sql(enum pr_lease_kind kind);
 /* From what a claim of lanes has brought: where and how many to ask for next time. */
-void pr_pgsql_learn_lanes(struct pgsql_store *store, const PGresult *result, size_t count,
-			  size_t limit);
+void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *asking,
+			  const PGresult *result, size_t count);
+/* How many messages to take of each. */
+int64_t pr_pgsql_lane_quota(const struct pgsql_store *store, int32_t limit);
 int pr_pgsql_know_kind(struct pgsql_store *store, struct pr_err *err);
 int pr_pgsql_lease(struct postroom_store *store, const enum pr_lease_kind *want,
 		   enum pr_lease_kind *ret, struct pr_err *err);
@@ -263,6 +268,11 @@ extern const char pr_pgsql_settle_lanes_keep[], pr_pgsql_settle_lanes_forget[],
  * message of the key that is unfinished and not mine, and where it is. One that
  * is being published and will be done in a moment is brief.
  */
+#define PG_ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
+#define PG_ANY_APART                                                                        \
+	"(" PG_ANY("key IS NOT NULL AND apart = 1 AND status IN ('pending', '{active}')")    \
+	" OR " PG_ANY("apart = 2 AND status = 'pending'")                                    \
+	" OR ($11::boolean AND " PG_ANY("key IS NOT NULL AND status = 'dead'") "))"
 #define PG_OF_KEY "key = k.key AND topic = k.topic AND namespace = k.namespace "
 #define PG_BEHIND                                                                           \
 	"behind AS MATERIALIZED (SELECT k.key, k.topic, k.namespace, b.seq, b.place, "       \
@@ -307,6 +317,8 @@ bool pr_pgsql_add_scope(struct pgsql_params *params, const struct pr_scope *scop
 int32_t pr_pgsql_read_int4(const PGresult *result, int row, int column);
 int64_t pr_pgsql_read_time(const PGresult *result, int row, int column); /* microseconds */
 int64_t pr_pgsql_read_int8(const PGresult *result, int row, int column);
+/* A bigint[] as the only answer: how many there are, at most max. */
+size_t pr_pgsql_read_array(const PGresult *result, int64_t *numbers, size_t max);
 
 /* pgsql_wait.c */
 int pr_pgsql_wait(struct postroom_store *store, const struct pr_table *table,
@@ -324,8 +336,9 @@ struct pgsql_settling {
 	postroom_delivery *items;
 	size_t item_count;
 	enum pr_fate *fates;
-	size_t *places; /* of those with leases of their own, and from the end, of those of lanes */
-	size_t flown;	/* how many the lanes have */
+	size_t *rows;	 /* those with leases of their own */
+	int64_t *landed; /* room for the others */
+	size_t flown;	 /* how many the lanes have */
 	struct pgsql_params params, lane_params, key_params, move_params, no_params;
 	struct pgsql_step steps[6];
 	size_t count; /* of steps */

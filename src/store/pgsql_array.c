@@ -56,13 +56,13 @@ void pr_pgsql_array_add_bytes(struct pr_buf *array, const void *data, size_t len
 	pr_buf_putc(array, '"');
 }
 
-void pr_pgsql_array_add_number(struct pr_buf *array, int64_t number)
+/* Without printf(): thousands of them a second are what settling is made of. */
+static void add_digits(struct pr_buf *array, int64_t number)
 {
 	char digits[24];
 	char *at = digits + sizeof(digits);
 	uint64_t rest = number < 0 ? -(uint64_t)number : (uint64_t)number;
 
-	separate(array);
 	do {
 		*--at = (char)('0' + rest % 10);
 		rest /= 10;
@@ -70,6 +70,22 @@ void pr_pgsql_array_add_number(struct pr_buf *array, int64_t number)
 	if (number < 0)
 		*--at = '-';
 	pr_buf_append(array, at, (size_t)(digits + sizeof(digits) - at));
+}
+
+void pr_pgsql_array_add_number(struct pr_buf *array, int64_t number)
+{
+	separate(array);
+	add_digits(array, number);
+}
+
+void pr_pgsql_array_add_place(struct pr_buf *array, int64_t place)
+{
+	separate(array);
+	pr_buf_append(array, "\"(", 2);
+	add_digits(array, place >> 16);
+	pr_buf_putc(array, ',');
+	add_digits(array, place & 0xffff);
+	pr_buf_append(array, ")\"", 2);
 }
 
 const char *pr_pgsql_array_end(struct pr_buf *array)

@@ -3,6 +3,7 @@
 #include "store/pgsql.h"
 
 #include <endian.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* PostgreSQL counts from 2000. */
@@ -27,6 +28,35 @@ int32_t pr_pgsql_read_int4(const PGresult *result, int row, int column)
 
 	memcpy(&value, PQgetvalue(result, row, column), sizeof(value));
 	return (int32_t)be32toh(value);
+}
+
+size_t pr_pgsql_read_array(const PGresult *result, int64_t *numbers, size_t max)
+{
+	/* Dimensions, flags, type, length, lower bound; then each with its size in front. */
+	const size_t head = 20, step = sizeof(uint32_t) + sizeof(uint64_t);
+	const char *data = PQgetvalue(result, 0, 0);
+	size_t len = (size_t)PQgetlength(result, 0, 0);
+	size_t count = len > head ? (len - head) / step : 0;
+
+	for (size_t i = 0; i < count && i < max; i++) {
+		uint64_t value;
+
+		memcpy(&value, data + head + i * step + sizeof(uint32_t), sizeof(value));
+		numbers[i] = (int64_t)be64toh(value);
+	}
+	return count < max ? count : max;
+}
+
+/* tid: block, offset */
+static int64_t read_place(const PGresult *result, int row, int column)
+{
+	const char *value = PQgetvalue(result, row, column);
+	uint32_t block;
+	uint16_t offset;
+
+	memcpy(&block, value, sizeof(block));
+	memcpy(&offset, value + sizeof(block), sizeof(offset));
+	return (int64_t)be32toh(block) << 16 | be16toh(offset);
 }
 
 static const char *read_text(const PGresult *result, int row, int column)
@@ -102,6 +132,13 @@ static bool keep(struct postroom_batch *batch, PGresult *result)
 	return true;
 }
 
+static int by_seq(const void *left, const void *right)
+{
+	const postroom_delivery *a = left, *b = right;
+
+	return a->seq < b->seq ? -1 : a->seq > b->seq;
+}
+
 /* Due before others, but never before an earlier one of its key. */
 static void stay_behind(const postroom_delivery *first, postroom_delivery *item)
 {
@@ -115,11 +152,25 @@ static void stay_behind(const postroom_delivery *first, postroom_delivery *item)
 	}
 }
 
+/* An answer is in no order. */
+static void put_in_order(postroom_delivery *items, size_t count)
+{
+	int64_t latest_us = 0;
+
+	if (count > 1)
+		qsort(items, count, sizeof(*items), by_seq);
+	for (size_t i = 0; i < count; i++) {
+		if (items[i].due_us < latest_us)
+			stay_behind(items, &items[i]);
+		else
+			latest_us = items[i].due_us;
+	}
+}
+
 int pr_pgsql_take(PGresult *result, bool by_lane, const char *reason, struct postroom_batch *batch,
 		  struct pr_err *err)
 {
 	size_t first = batch->count;
-	int64_t latest_us = 0;
 
 	if (!keep(batch, result))
 		return pr_err_nomem(err);
@@ -139,16 +190,14 @@ int pr_pgsql_take(PGresult *result, bool by_lane, const char *reason, struct pos
 			continue;
 		}
 		item->due_us = pr_pgsql_read_time(result, row, PG_COL_DUE);
-		if (item->due_us < latest_us)
-			stay_behind(batch->items + first, item);
-		else
-			latest_us = item->due_us;
 		/* Leased by its lane, it is not written, and bears no claim of its own. */
 		if (by_lane) {
 			item->lane = pr_pgsql_read_int4(result, row, PG_COL_LANE);
 			item->fence = pr_pgsql_read_int8(result, row, PG_COL_EPOCH);
+			item->place = read_place(result, row, PG_COL_PLACE);
 			item->attempt++;
 		}
 	}
+	put_in_order(batch->items + first, batch->count - first);
 	return POSTROOM_OK;
 }

@@ -33,9 +33,6 @@
 #define HEAD_SHARE 10
 #define REREAD_US 1000000
 
-/* A lane's claim that takes longer than this has dead entries in its way. */
-#define DEAR_US 20000
-
 /* An arm that was empty is left alone for so many claims, as long as another has something. */
 #define QUIET_CLAIMS 4
 
@@ -46,7 +43,7 @@
 	"UPDATE {schema}{table} SET " PG_CLAIM_SET                                           \
 	" WHERE ctid = ANY (ARRAY(SELECT place FROM fitting)) "                              \
 	"RETURNING {columns}, status = 'dead' AS buried, 0 AS of_lane, 0::bigint AS of_epoch, " \
-	"next_attempt_at AS due"
+	"next_attempt_at AS due, NULL::tid AS place"
 #define CLAIM_THEM "claimed AS (" CLAIM_PLACES ") "
 
 /* While lanes are leased, or some still are, nothing is taken past them. */
@@ -81,7 +78,7 @@
 	PG_BEHIND ", " PG_PARK ", "                                                          \
 	PG_FITTING("met " PG_BEHIND_NOTHING, "seq") ", " CLAIM_THEM                          \
 	"SELECT c.*, n.met FROM (SELECT count(*) AS met FROM chosen) AS n "                  \
-	"LEFT JOIN claimed AS c ON true ORDER BY seq"
+	"LEFT JOIN claimed AS c ON true"
 
 /* The earliest of its key: the others wait for it. */
 #define CLAIM_EXPIRED                                                                       \
@@ -96,7 +93,7 @@
 	"AND b.seq < t.seq AND b.apart = 2 AND b.status = 'pending'))) "                     \
 	"ORDER BY locked_until, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "                 \
 	PG_FITTING("chosen", "seq") ", " CLAIM_THEM                                          \
-	"SELECT c.*, 0::bigint FROM claimed AS c ORDER BY seq"
+	"SELECT c.*, 0::bigint FROM claimed AS c"
 
 static const char *sql_of(const struct pgsql_store *store, enum pgsql_arm arm)
 {
@@ -204,9 +201,13 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 	if (arm == PG_ARM_TURN)
 		pr_pgsql_number(params, store->reading[arm].from_mark ? store->marks[0] : 0);
 	if (arm == PG_ARM_LANES) {
-		pr_pgsql_number(params, store->lanes_wanted);
+		bool from_mark = store->reading[arm].from_mark;
+
 		pr_pgsql_text(params, pr_pgsql_array_end(&asking->epochs));
-		pr_pgsql_number(params, store->reading[arm].from_mark ? store->head_read_us : 0);
+		pr_pgsql_number(params, from_mark ? store->head_read_us : 0);
+		pr_pgsql_text(params, from_mark ? store->lanes.data : NULL);
+		pr_pgsql_number(params, pr_pgsql_lane_quota(store, limit));
+		pr_pgsql_number(params, store->lanes_wanted);
 	}
 	if (asking->starts.failed || asking->epochs.failed)
 		return pr_err_nomem(err);
@@ -245,18 +246,19 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 	struct pgsql_reading *reading = &store->reading[asking->arm];
 	int64_t now_us = pr_mono_us();
 	int64_t pause_us = (now_us - asking->begun_us) * HEAD_SHARE;
+	bool many_keys = store->many_keys;
 
 	if (asking->arm == PG_ARM_TURN && count > 0)
 		set_mark(store, result);
 	if (asking->arm == PG_ARM_LANES)
-		pr_pgsql_learn_lanes(store, result, count, (size_t)asking->limit);
+		pr_pgsql_learn_lanes(store, asking, result, count);
 	if (!reading->from_mark)
 		reading->head_due_us = now_us + (pause_us < REREAD_US ? pause_us : REREAD_US);
 	reading->busy = met >= asking->limit;
-	/* In the lanes only where it is needed, and never past what was left there: see pgsql_lane.c. */
+	/* In the lanes never past what was left there: see pgsql_lane.c. */
 	if (asking->arm == PG_ARM_LANES)
-		reading->busy &= (size_t)met == count &&
-				 (reading->from_mark || pause_us > DEAR_US * HEAD_SHARE);
+		reading->busy &= (size_t)met == count && store->many_keys == many_keys &&
+				 !store->lanes.failed;
 	reading->skip = met == 0 ? QUIET_CLAIMS : 0;
 	if (count >= (size_t)asking->limit)
 		store->first_arm = (asking->arm + 1) % PG_ARMS_IN_TURN;
@@ -326,13 +328,13 @@ static int claim_arm(struct pgsql_store *store, const struct pr_table *table,
 	int status;
 
 	for (int round = 0; round < PARKING_ROUNDS; round++) {
-		bool from_mark = store->reading[arm].busy;
 		int32_t limit = limit_for(store, claim, before);
+		bool in_part = store->reading[arm].busy || (arm == PG_ARM_LANES && store->many_keys);
 
 		status = run_arm(store, table, claim, arm, limit, 0, batch, &met, err);
 		if (status < 0 || batch->count > before || batch->buried_count > 0)
 			return status;
-		if (met < limit && !from_mark)
+		if (met < limit && !in_part)
 			break;
 	}
 	return status;

@@ -15,99 +15,140 @@
  *    ended too, each with an attempt counted; from there on they are claimed
  *    one by one like any that was left behind. One transaction, so it happens
  *    once, whoever dies over it.
- * 5. Reading behind a mark would pass over what committed late or was released, and
- *    later ones of its key would overtake it. So it is done only where the dead
- *    entries in front have become many, only in lanes that nobody else has
+ * 5. A worker goes on where its last batch ended, in the lanes that filled it, for as
+ *    long as a look into all of them costs more than a tenth of its time. Reading
+ *    behind a mark passes over what committed late or was released, and later ones
+ *    of its key would overtake it: so it does so only in lanes that nobody else has
  *    claimed from since, never over anything that was met and left, and of
- *    messages with a key only for those that were there when the head was read.
+ *    messages with a key only to those that were there when the heads were read.
  * 6. How a database is leased is changed while nobody claims: a claim reads it
  *    from postroom_lanes, has a lock on that table before it begins to look, and
  *    who changes it has it alone.
+ * 7. Neighbours of a lane are far apart in the table, so a full batch of many keys is
+ *    taken in parts, a few from each of many lanes: pages are read once instead of
+ *    many times. The more workers, the fewer lanes for each: half of them stay free
+ *    for those who come. Where the dead rows of postroom_lanes can not be cleaned
+ *    away, one lane fills a batch, and few are made.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
+#include "store/pgsql_array.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* fresh: what stands in the index of that kind of lease. */
-#define MET(lease_kind, fresh)                                                              \
-	PG_WITH_NOW ", seen AS MATERIALIZED (SELECT lane, epoch, "                           \
-	"epoch = ($13::bigint[])[lane] AS known, (SELECT seq FROM {schema}{table} AS o "     \
-	"WHERE o.lane = l.lane AND " fresh " AND o.seq >= CASE WHEN l.epoch = "              \
-	"($13::bigint[])[l.lane] THEN ($9::bigint[])[l.lane] ELSE 0 END AND " PG_SCOPE       \
+#define MET(lease_kind, fresh, columns)                                                     \
+	PG_WITH_NOW ", seen AS MATERIALIZED (SELECT lane, epoch, "                          \
+	"(SELECT seq FROM {schema}{table} AS o "                                            \
+	"WHERE o.lane = l.lane AND " fresh " AND o.seq >= CASE WHEN l.epoch = "             \
+	"($12::bigint[])[l.lane] THEN ($9::bigint[])[l.lane] ELSE 0 END AND " PG_SCOPE      \
 	"ORDER BY o.seq LIMIT 1) AS head FROM {schema}postroom_lanes AS l WHERE lease = '" lease_kind "' AND locked_by IS NULL " \
-	"AND $8::text IS NULL), "                                                            \
-	"mine AS MATERIALIZED (SELECT l.lane, s.head FROM seen AS s "                        \
-	"JOIN {schema}postroom_lanes AS l ON l.lane = s.lane AND l.epoch = s.epoch "         \
-	"WHERE s.head IS NOT NULL AND l.locked_by IS NULL "                                  \
-	"ORDER BY s.known DESC, s.head LIMIT $12::int "                                      \
-	"FOR UPDATE OF l SKIP LOCKED), "                                                     \
-	"met AS MATERIALIZED (SELECT o.* FROM mine CROSS JOIN LATERAL (SELECT {columns}, "   \
-	"ctid AS place, lane, next_attempt_at, next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, " \
-	PG_BYTES " AS bytes FROM {schema}{table} AS o WHERE o.lane = mine.lane AND " fresh   \
-	" AND o.seq >= mine.head AND (key IS NULL OR $14::bigint = 0 OR created_at <= "      \
-	"timestamptz 'epoch' + $14::bigint * interval '1 microsecond') AND " PG_SCOPE        \
-	"ORDER BY o.seq LIMIT $4::int) AS o "                                                \
-	"LIMIT $4::int), "                                                                   \
+	"AND $8::text IS NULL AND ($14::smallint[] IS NULL OR lane = ANY ($14::smallint[]))), " \
+	"mine AS MATERIALIZED (SELECT l.lane, s.head, l.epoch + 1 AS epoch FROM seen AS s " \
+	"JOIN {schema}postroom_lanes AS l ON l.lane = s.lane AND l.epoch = s.epoch "        \
+	"WHERE s.head IS NOT NULL AND l.locked_by IS NULL "                                 \
+	"ORDER BY s.head LIMIT least($16::int, CASE WHEN $15::int < $4::int THEN "          \
+	"(SELECT greatest(32 / (1 + count(DISTINCT locked_by)), 1) "                        \
+	"FROM {schema}postroom_lanes WHERE locked_by <> $6::uuid) END) "                    \
+	"FOR UPDATE OF l SKIP LOCKED), "                                                    \
+	"met AS MATERIALIZED (SELECT mine.epoch, o.* FROM mine CROSS JOIN LATERAL (SELECT lane, ctid AS place, " \
+	"next_attempt_at, next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, "    \
+	PG_BYTES " AS bytes, " columns " FROM {schema}{table} AS o WHERE o.lane = mine.lane AND " fresh \
+	" AND o.seq >= mine.head AND (key IS NULL OR $13::bigint = 0 OR created_at <= "     \
+	"timestamptz 'epoch' + $13::bigint * interval '1 microsecond') AND " PG_SCOPE       \
+	"ORDER BY o.seq LIMIT CASE WHEN pg_relation_size('{schema}postroom_lanes') < 262144 " \
+	"THEN $15::int ELSE $4::int END) AS o "                                             \
+	"LIMIT $4::int), "                                                                  \
 	"keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace, NULL::bigint[] AS mine " \
-	"FROM met WHERE key IS NOT NULL), " PG_BEHIND ", " PG_PARK ", "                      \
-	"later AS (UPDATE {schema}{table} "                                                  \
-	"SET apart = CASE WHEN key IS NULL OR attempts > 0 THEN 1 ELSE 3 END "               \
-	"WHERE ctid = ANY (ARRAY(SELECT place FROM met AS m WHERE early "                    \
+	"FROM met WHERE key IS NOT NULL AND " PG_ANY_APART "), " PG_BEHIND ", " PG_PARK ", " \
+	"later AS (UPDATE {schema}{table} "                                                 \
+	"SET apart = CASE WHEN key IS NULL OR attempts > 0 THEN 1 ELSE 3 END "              \
+	"WHERE ctid = ANY (ARRAY(SELECT place FROM met AS m WHERE early "                   \
 	"AND NOT EXISTS (SELECT FROM behind AS b WHERE b.key = m.key AND b.topic = m.topic " \
-	"AND b.namespace = m.namespace AND b.seq < m.seq)))), "                              \
-	PG_FITTING("met " PG_BEHIND_NOTHING " AND NOT early", "lane, seq") ", "
+	"AND b.namespace = m.namespace AND b.seq < m.seq)))), "                             \
+	"fitting AS MATERIALIZED (SELECT * FROM met " PG_BEHIND_NOTHING                     \
+	" AND NOT early AND ((SELECT sum(bytes) FROM met) <= $10::bigint OR "               \
+	"(SELECT sum(m.bytes) <= $10::bigint OR count(*) = 1 FROM met AS m "                \
+	"WHERE (m.lane, m.seq) <= (met.lane, met.seq)))), "
 
 #define ANSWER                                                                              \
-	"SELECT c.*, n.met, " PG_AT " FROM (SELECT count(*) AS met FROM met) AS n "          \
-	"LEFT JOIN claimed AS c ON true ORDER BY seq"
+	"SELECT c.*, n.met, " PG_AT " FROM (SELECT count(*) AS met FROM met) AS n "         \
+	"LEFT JOIN claimed AS c ON true"
 
 #define CLAIM_ROWS                                                                          \
-	MET("row", "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL")             \
-	"passed AS (UPDATE {schema}postroom_lanes SET epoch = epoch + 1 "                    \
-	"WHERE lane IN (SELECT lane FROM fitting) RETURNING lane, epoch), "                  \
-	"claimed AS (UPDATE {schema}{table} AS t SET " PG_CLAIM_SET                          \
-	" FROM passed AS p WHERE t.lane = p.lane AND t.ctid = ANY (ARRAY("                   \
-	"SELECT place FROM fitting)) RETURNING {columns}, status = 'dead' AS buried, "       \
-	"p.lane::int AS of_lane, p.epoch AS of_epoch, next_attempt_at AS due) " ANSWER
+	MET("row", "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL",            \
+	    "seq, key, topic, namespace")                                                   \
+	"passed AS (UPDATE {schema}postroom_lanes SET epoch = epoch + 1 "                   \
+	"WHERE lane IN (SELECT lane FROM fitting)), "                                       \
+	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET " WHERE ctid = ANY (ARRAY("  \
+	"SELECT place FROM fitting)) RETURNING {columns}, status = 'dead' AS buried, "      \
+	"lane::int AS of_lane, (SELECT epoch FROM mine WHERE mine.lane = {table}.lane) "    \
+	"AS of_epoch, next_attempt_at AS due, ctid AS place) " ANSWER
 
 #define CLAIM_LANES                                                                         \
-	MET("lane", "o.status = 'pending' AND o.apart = 0")                                  \
-	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "           \
-	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                 \
-	"epoch = l.epoch + 1, in_flight = f.seqs "                                           \
-	"FROM (SELECT lane, array_agg(seq) AS seqs FROM fitting GROUP BY lane) AS f "        \
-	"WHERE l.lane = f.lane RETURNING l.lane, l.epoch), "                                 \
-	"claimed AS (SELECT {columns}, false AS buried, lane::int AS of_lane, "              \
-	"epoch AS of_epoch, next_attempt_at AS due FROM fitting JOIN leased USING (lane)) " ANSWER
+	MET("lane", "o.status = 'pending' AND o.apart = 0", "{columns}")                    \
+	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "          \
+	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                \
+	"epoch = l.epoch + 1, in_flight = f.seqs "                                          \
+	"FROM (SELECT lane, array_agg(seq) AS seqs FROM fitting GROUP BY lane) AS f "       \
+	"WHERE l.lane = f.lane), "                                                          \
+	"claimed AS (SELECT {columns}, false AS buried, lane::int AS of_lane, "             \
+	"epoch AS of_epoch, next_attempt_at AS due, place FROM fitting) " ANSWER
 
 const char *pr_pgsql_lanes_sql(enum pr_lease_kind kind)
 {
 	return kind == PR_LEASE_LANE ? CLAIM_LANES : CLAIM_ROWS;
 }
 
-void pr_pgsql_learn_lanes(struct pgsql_store *store, const PGresult *result, size_t count,
-			  size_t limit)
-{
-	bool used[PG_LANES + 1] = { false };
-	int64_t lanes = 0;
+/* How many parts a batch is taken in where keys change all the time: see 7. */
+#define PARTS 16
 
+int64_t pr_pgsql_lane_quota(const struct pgsql_store *store, int32_t limit)
+{
+	return store->many_keys ? limit / PARTS + 1 : limit;
+}
+
+static bool differ(const PGresult *result, int row, int column)
+{
+	return PQgetlength(result, row, column) != PQgetlength(result, row - 1, column) ||
+	       memcmp(PQgetvalue(result, row, column), PQgetvalue(result, row - 1, column),
+		      (size_t)PQgetlength(result, row, column)) != 0;
+}
+
+void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *asking,
+			  const PGresult *result, size_t count)
+{
+	bool known[PG_LANES + 1] = { false }, full = count >= (size_t)asking->limit;
+	int64_t lanes = 0;
+	size_t changes = 0;
+
+	pr_buf_reset(&store->lanes);
 	for (int row = 0; row < PQntuples(result) && count > 0; row++) {
 		int32_t lane = pr_pgsql_read_int4(result, row, PG_COL_LANE);
+		int64_t mark = pr_pgsql_read_int8(result, row, PR_COL_SEQ) + 1;
 
-		lanes += !used[lane];
-		used[lane] = true;
-		store->marks[lane] = pr_pgsql_read_int8(result, row, PR_COL_SEQ) + 1;
+		if (!known[lane]) {
+			known[lane] = true;
+			pr_pgsql_array_add_number(&store->lanes, lane);
+			store->marks[lane] = 0;
+			lanes++;
+		}
+		/* The answer is in no order. */
+		if (mark > store->marks[lane])
+			store->marks[lane] = mark;
 		store->epochs[lane] = pr_pgsql_read_int8(result, row, PG_COL_EPOCH);
+		changes += row > 0 && (PQgetisnull(result, row, PR_COL_KEY) || differ(result, row, PR_COL_KEY));
 	}
+	pr_pgsql_array_end(&store->lanes);
 	if (!store->reading[PG_ARM_LANES].from_mark && PQntuples(result) > 0)
 		store->head_read_us = pr_pgsql_read_time(result, 0, PG_COL_AT);
 	if (store->kind == PR_LEASE_LANE)
 		store->in_flight += count;
+	store->many_keys = full && changes > count / 2;
 	/* A full batch shows how many it takes; others may have the rest. */
-	if (count >= limit)
-		store->lanes_wanted = lanes;
+	if (full)
+		store->lanes_wanted = store->many_keys && lanes < PARTS ? PARTS : lanes;
 	else
 		store->lanes_wanted = store->lanes_wanted * 2 < PG_LANES ? store->lanes_wanted * 2 :
 									   PG_LANES;
@@ -115,43 +156,51 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const PGresult *result, siz
 
 /*
  * mine: lanes that are still this worker's. Delivered messages leave; failed ones
- * are set apart; released ones are as they were. Their places are found one by
+ * are set apart; released ones are as they were. Where they are is known since
+ * they were claimed, unless the table was rewritten: then they are found one by
  * one, which no statistics can talk the planner out of.
  */
-#define PLACE(v)                                                                            \
-	"CROSS JOIN LATERAL (SELECT ctid AS place FROM {schema}{table} AS o "                \
-	"WHERE o.status = 'pending' AND o.apart = 0 AND o.lane = " v ".lane "                \
-	"AND o.seq = " v ".seq LIMIT 1) AS p"
-#define PLACES(condition) "t.ctid = ANY (ARRAY(SELECT place FROM ours WHERE " condition ")) "
+#define FOUND(v)                                                                            \
+	"(SELECT ctid FROM {schema}{table} AS o WHERE o.status = 'pending' AND o.apart = 0 " \
+	"AND o.lane = " v ".lane AND o.seq = " v ".seq LIMIT 1)"
 
-#define SETTLE_LANES(gone, kept)                                                            \
-	PG_WITH_NOW ", mine AS MATERIALIZED (SELECT l.lane, l.in_flight "                    \
-	"FROM unnest($1::smallint[], $2::bigint[]) AS w(lane, epoch) "                       \
-	"JOIN {schema}postroom_lanes AS l ON l.lane = w.lane AND l.epoch = w.epoch "         \
-	"WHERE l.locked_by = $8::uuid ORDER BY l.lane FOR UPDATE OF l), "                    \
-	"ours AS MATERIALIZED (SELECT v.*, p.place FROM unnest($3::smallint[], $4::bigint[], " \
-	"$5::int[], $6::text[], $7::bigint[]) WITH ORDINALITY "                              \
-	"AS v(lane, seq, fate, reason, delay, n) JOIN mine USING (lane) " PLACE("v") "), "   \
-	"gone AS (DELETE FROM {schema}{table} AS t WHERE " PLACES("fate = 1")                \
-	"RETURNING t.seq" gone "), " kept                                                    \
-	"changed AS (UPDATE {schema}{table} AS t SET "                                       \
-	"status = CASE v.fate WHEN 3 THEN 'dead' ELSE 'pending' END, "                       \
-	"attempts = attempts + (v.fate > 0)::int, claims = claims + (v.fate > 0)::int, "     \
-	"apart = (v.fate > 0)::int, next_attempt_at = CASE v.fate WHEN 2 "                   \
-	"THEN " PG_AT " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "     \
-	"last_error = v.reason, "                                                            \
-	"last_attempt_at = CASE WHEN v.fate > 0 THEN " PG_AT " ELSE last_attempt_at END, "   \
-	"updated_at = " PG_AT " FROM ours AS v WHERE t.seq = v.seq AND "                     \
-	PLACES("fate > 1 OR (fate = 0 AND reason IS NOT NULL)") "RETURNING t.seq), "         \
-	"rest AS MATERIALIZED (SELECT lane, CASE WHEN NOT $9::boolean THEN nullif(ARRAY("    \
-	"SELECT unnest(in_flight) EXCEPT SELECT seq FROM ours WHERE ours.lane = mine.lane), " \
-	"'{}') END AS seqs FROM mine), "                                                     \
-	"let_go AS (UPDATE {schema}postroom_lanes AS l SET in_flight = rest.seqs, "          \
-	"locked_by = CASE WHEN rest.seqs IS NOT NULL THEN l.locked_by END, "                 \
-	"locked_until = CASE WHEN rest.seqs IS NOT NULL THEN l.locked_until END "            \
-	"FROM rest WHERE l.lane = rest.lane) "                                               \
-	"SELECT n FROM ours JOIN (SELECT seq FROM gone UNION ALL SELECT seq FROM changed) AS s " \
-	"USING (seq) UNION ALL SELECT n FROM ours WHERE fate = 0 AND reason IS NULL"
+#define SETTLE_LANES(columns, kept)                                                         \
+	PG_WITH_NOW ", mine AS MATERIALIZED (SELECT l.lane, l.in_flight "                   \
+	"FROM unnest($1::smallint[], $2::bigint[]) AS w(lane, epoch) "                      \
+	"JOIN {schema}postroom_lanes AS l ON l.lane = w.lane AND l.epoch = w.epoch "        \
+	"WHERE l.locked_by = $11::uuid ORDER BY l.lane FOR UPDATE OF l), "                  \
+	"gone AS (DELETE FROM {schema}{table} AS t "                                        \
+	"USING unnest($3::smallint[], $4::bigint[], $5::tid[]) AS v(lane, seq, place), mine " \
+	"WHERE v.lane = mine.lane AND t.ctid = v.place AND t.seq = v.seq "                  \
+	"AND t.status = 'pending' AND t.apart = 0 RETURNING t.seq" columns "), "            \
+	"moved AS (DELETE FROM {schema}{table} AS t WHERE ctid = ANY (ARRAY("               \
+	"SELECT " FOUND("v") " FROM unnest($3::smallint[], $4::bigint[]) AS v(lane, seq) "  \
+	"JOIN mine USING (lane) WHERE (SELECT count(*) FROM gone) < cardinality($4))) "     \
+	"RETURNING t.seq" columns "), " kept                                                \
+	"ours AS MATERIALIZED (SELECT v.*, " FOUND("v") " AS place FROM unnest("            \
+	"$6::smallint[], $7::bigint[], $8::int[], $9::text[], $10::bigint[]) "              \
+	"AS v(lane, seq, fate, reason, delay) JOIN mine USING (lane)), "                    \
+	"changed AS (UPDATE {schema}{table} AS t SET "                                      \
+	"status = CASE v.fate WHEN 3 THEN 'dead' ELSE 'pending' END, "                      \
+	"attempts = attempts + (v.fate > 0)::int, claims = claims + (v.fate > 0)::int, "    \
+	"apart = (v.fate > 0)::int, next_attempt_at = CASE v.fate WHEN 2 "                  \
+	"THEN " PG_AT " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "    \
+	"last_error = v.reason, "                                                           \
+	"last_attempt_at = CASE WHEN v.fate > 0 THEN " PG_AT " ELSE last_attempt_at END, "  \
+	"updated_at = " PG_AT " FROM ours AS v WHERE t.seq = v.seq AND t.ctid = ANY (ARRAY(" \
+	"SELECT place FROM ours WHERE fate > 1 OR (fate = 0 AND reason IS NOT NULL))) "     \
+	"RETURNING t.seq), "                                                                \
+	"rest AS MATERIALIZED (SELECT lane, CASE WHEN NOT $12::boolean THEN nullif(ARRAY("  \
+	"SELECT unnest(in_flight) EXCEPT SELECT seq FROM gone EXCEPT SELECT seq FROM moved " \
+	"EXCEPT SELECT seq FROM ours WHERE ours.lane = mine.lane), "                        \
+	"'{}') END AS seqs FROM mine), "                                                    \
+	"let_go AS (UPDATE {schema}postroom_lanes AS l SET in_flight = rest.seqs, "         \
+	"locked_by = CASE WHEN rest.seqs IS NOT NULL THEN l.locked_by END, "                \
+	"locked_until = CASE WHEN rest.seqs IS NOT NULL THEN l.locked_until END "           \
+	"FROM rest WHERE l.lane = rest.lane) "                                              \
+	"SELECT array_agg(seq) FROM (SELECT seq FROM gone UNION ALL SELECT seq FROM moved " \
+	"UNION ALL SELECT seq FROM changed "                                                \
+	"UNION ALL SELECT seq FROM ours WHERE fate = 0 AND reason IS NULL) AS settled"
 
 const char pr_pgsql_settle_lanes_forget[] = SETTLE_LANES("", "");
 const char pr_pgsql_settle_lanes_keep[] = SETTLE_LANES(
@@ -159,7 +208,8 @@ const char pr_pgsql_settle_lanes_keep[] = SETTLE_LANES(
 	"body, content_type, headers, attempts + 1 AS attempts, claims + 1 AS claims, "
 	"next_attempt_at, " PG_AT " AS last_attempt_at, created_at, " PG_AT " AS delivered_at",
 	"kept AS (INSERT INTO {schema}postroom_history (" PG_HISTORY_COLUMNS ") "
-	"SELECT " PG_HISTORY_COLUMNS " FROM gone), ");
+	"SELECT " PG_HISTORY_COLUMNS " FROM gone UNION ALL "
+	"SELECT " PG_HISTORY_COLUMNS " FROM moved), ");
 
 const char pr_pgsql_renew_lanes[] =
 	PG_WITH_NOW " UPDATE {schema}postroom_lanes AS l SET "
@@ -170,15 +220,14 @@ const char pr_pgsql_renew_lanes[] =
 
 #define TAKE_OVER                                                                           \
 	PG_WITH_NOW ", lost AS MATERIALIZED (SELECT lane, locked_by, locked_until, in_flight " \
-	"FROM {schema}postroom_lanes WHERE locked_until < " PG_AT                            \
-	" FOR UPDATE SKIP LOCKED), "                                                         \
-	"left_behind AS (UPDATE {schema}{table} AS t SET status = '{active}', "              \
+	"FROM {schema}postroom_lanes WHERE locked_until < " PG_AT                           \
+	" FOR UPDATE SKIP LOCKED), "                                                        \
+	"left_behind AS (UPDATE {schema}{table} AS t SET status = '{active}', "             \
 	"attempts = attempts + 1, claims = claims + 1, apart = 1, locked_by = v.locked_by, " \
 	"locked_until = v.locked_until, last_attempt_at = v.locked_until, updated_at = " PG_AT \
-	" FROM lost AS v WHERE t.lane = v.lane AND t.ctid = ANY (ARRAY("                     \
-	"SELECT p.place FROM (SELECT lane, unnest(in_flight) AS seq FROM lost) AS w "        \
-	PLACE("w") "))) "                                                                    \
-	"UPDATE {schema}postroom_lanes SET locked_by = NULL, locked_until = NULL, "          \
+	" FROM lost AS v WHERE t.lane = v.lane AND t.ctid = ANY (ARRAY("                    \
+	"SELECT " FOUND("w") " FROM (SELECT lane, unnest(in_flight) AS seq FROM lost) AS w))) " \
+	"UPDATE {schema}postroom_lanes SET locked_by = NULL, locked_until = NULL, "         \
 	"in_flight = NULL, epoch = epoch + 1 WHERE lane IN (SELECT lane FROM lost)"
 
 struct pgsql_step pr_pgsql_taking_over(struct pgsql_params *no_params)

@@ -33,6 +33,9 @@ enum {
 	ARRAY_NAMESPACE,
 	ARRAY_LANE,
 	ARRAY_EPOCH,
+	ARRAY_DONE_LANE,
+	ARRAY_DONE_SEQ,
+	ARRAY_DONE_PLACE,
 	ARRAY_OF_LANE,
 	ARRAY_SEQ,
 	ARRAY_LANE_FATE,
@@ -164,6 +167,12 @@ static void add_flown(struct pgsql_store *store, const postroom_delivery *item, 
 {
 	struct pr_buf *arrays = store->arrays;
 
+	if (fate == PR_FATE_DONE) {
+		pr_pgsql_array_add_number(&arrays[ARRAY_DONE_LANE], item->lane);
+		pr_pgsql_array_add_number(&arrays[ARRAY_DONE_SEQ], item->seq);
+		pr_pgsql_array_add_place(&arrays[ARRAY_DONE_PLACE], item->place);
+		return;
+	}
 	pr_pgsql_array_add_number(&arrays[ARRAY_OF_LANE], item->lane);
 	pr_pgsql_array_add_number(&arrays[ARRAY_SEQ], item->seq);
 	pr_pgsql_array_add_number(&arrays[ARRAY_LANE_FATE], (int64_t)fate);
@@ -216,22 +225,22 @@ static int settle_rows(struct pgsql_store *store, const struct pr_policy *policy
 	return POSTROOM_OK;
 }
 
-/* Where each item stands among those of its kind of lease. */
+/* Where each item with a lease of its own stands; what the answers need is here before they come. */
 static bool sort_out(struct pgsql_settling *settling)
 {
 	size_t count = settling->item_count, rows = 0;
 
 	settling->fates = reallocarray(NULL, count + 1, sizeof(*settling->fates));
-	settling->places = reallocarray(NULL, count + 1, sizeof(*settling->places));
-	if (!settling->fates || !settling->places)
+	settling->rows = reallocarray(NULL, count + 1, sizeof(*settling->rows));
+	settling->landed = reallocarray(NULL, count + 1, sizeof(*settling->landed));
+	if (!settling->fates || !settling->rows || !settling->landed)
 		return false;
 	for (size_t i = 0; i < count; i++) {
 		settling->items[i].settled = POSTROOM_LEASE_LOST;
-		if (settling->items[i].lane > 0)
-			settling->places[count - ++settling->flown] = i;
-		else
-			settling->places[rows++] = i;
+		if (settling->items[i].lane == 0)
+			settling->rows[rows++] = i;
 	}
+	settling->flown = count - rows;
 	return true;
 }
 
@@ -267,16 +276,35 @@ int pr_pgsql_begin_settling(struct pgsql_store *store, const struct pr_policy *p
 	return status;
 }
 
-/* The answer has the numbers, among their kind, of those that were still ours. */
-static void read_settled(const struct pgsql_settling *settling, const struct pgsql_step *step)
+/* The answer has the numbers of those that were still ours. */
+static void read_settled(const struct pgsql_settling *settling, const PGresult *result)
 {
-	bool rows = step->slot == PG_SETTLE || step->slot == PG_RENEW;
+	for (int row = 0; row < PQntuples(result); row++) {
+		size_t number = (size_t)pr_pgsql_read_int8(result, row, 0);
 
-	for (int row = 0; row < PQntuples(step->result); row++) {
-		size_t number = (size_t)pr_pgsql_read_int8(step->result, row, 0);
-		size_t place = settling->places[rows ? number - 1 : settling->item_count - number];
+		settling->items[settling->rows[number - 1]].settled = POSTROOM_OK;
+	}
+}
 
-		settling->items[place].settled = POSTROOM_OK;
+static int by_number(const void *left, const void *right)
+{
+	int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* The answer is one array with the seq of each that was still in a lane of ours. */
+static void read_landed(struct pgsql_settling *settling, const PGresult *result)
+{
+	int64_t *landed = settling->landed;
+	size_t count = pr_pgsql_read_array(result, landed, settling->flown);
+
+	qsort(landed, count, sizeof(*landed), by_number);
+	for (size_t i = 0; i < settling->item_count; i++) {
+		postroom_delivery *item = &settling->items[i];
+
+		if (item->lane > 0 && bsearch(&item->seq, landed, count, sizeof(*landed), by_number))
+			item->settled = POSTROOM_OK;
 	}
 }
 
@@ -295,9 +323,10 @@ int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *sett
 	for (size_t i = 0; i < settling->count; i++) {
 		const struct pgsql_step *step = &settling->steps[i];
 
-		if (step->slot == PG_SETTLE || step->slot == PG_SETTLE_LANES ||
-		    step->slot == PG_SETTLE_LANES_KEEP)
-			read_settled(settling, step);
+		if (step->slot == PG_SETTLE)
+			read_settled(settling, step->result);
+		else if (step->slot == PG_SETTLE_LANES || step->slot == PG_SETTLE_LANES_KEEP)
+			read_landed(settling, step->result);
 	}
 	for (size_t i = 0; i < settling->item_count; i++)
 		settling->items[i].dead = settling->fates[i] == PR_FATE_BURY &&
@@ -309,7 +338,8 @@ int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *sett
 void pr_pgsql_release_settling(struct pgsql_settling *settling)
 {
 	free(settling->fates);
-	free(settling->places);
+	free(settling->rows);
+	free(settling->landed);
 	for (size_t i = 0; i < settling->count; i++)
 		PQclear(settling->steps[i].result);
 }
@@ -348,7 +378,7 @@ static int begin_renewing(struct pgsql_store *store, int64_t lease_ms,
 			add_row(store, item, NULL, lease_ms);
 	}
 	if (settling->flown > 0) {
-		if (add_arrays(store, ARRAY_LANE, ARRAY_OF_LANE, &settling->lane_params, err) < 0)
+		if (add_arrays(store, ARRAY_LANE, ARRAY_DONE_LANE, &settling->lane_params, err) < 0)
 			return err->status;
 		pr_pgsql_text(&settling->lane_params, store->base.worker);
 		pr_pgsql_number(&settling->lane_params, lease_ms);
@@ -368,7 +398,7 @@ static void read_renewed(const struct pgsql_settling *settling, const struct pgs
 	bool ours[PG_LANES + 1] = { false };
 
 	if (step->slot == PG_RENEW) {
-		read_settled(settling, step);
+		read_settled(settling, step->result);
 		return;
 	}
 	for (int row = 0; row < PQntuples(step->result); row++)

@@ -96,6 +96,39 @@ LANE_TEST(A1_what_is_delivered_leaves_the_outbox_for_the_history)
 	PQclear(left);
 }
 
+LANE_TEST(A1_what_a_rewrite_of_the_table_has_moved_is_settled_all_the_same)
+{
+	postroom_batch *batch;
+
+	put_some(40, "a");
+	put_some(3, NULL);
+	batch = CLAIM(.limit = 100);
+	/* By the order of random keys, so that hardly one stays where it was. */
+	sql(app, "CREATE INDEX shuffled ON postroom_outbox (md5(id::text))");
+	sql(app, "CLUSTER postroom_outbox USING shuffled");
+	CHECK_INT(postroom_ack(store, batch, items_of(batch, 43), 43), POSTROOM_OK);
+	postroom_batch_free(batch);
+	CHECK_INT(rows("delivered"), 43);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_history"), 43);
+}
+
+/* Where a message was, another may stand when it is settled. */
+LANE_TEST(A2_who_took_the_place_of_a_message_is_not_settled_for_it)
+{
+	postroom_batch *batch;
+
+	put_some(1, "a");
+	batch = CLAIM();
+	sql(app, "CREATE TABLE places AS SELECT ctid AS place FROM postroom_outbox");
+	sql(app, "DELETE FROM postroom_outbox");
+	sql(app, "VACUUM postroom_outbox");
+	put_some(1, "a");
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_outbox JOIN places ON ctid = place"), 1);
+	CHECK_INT(postroom_ack(store, batch, items_of(batch, 1), 1), POSTROOM_LEASE_LOST);
+	postroom_batch_free(batch);
+	CHECK_INT(rows("pending"), 1);
+}
+
 LANE_TEST(X2_without_retention_nothing_is_kept_also_of_what_had_failed)
 {
 	struct pr_policy policy = { .max_attempts = 10, .max_error_length = 100, .forget = true };

@@ -181,7 +181,7 @@ CREATE TABLE {schema}postroom_lanes (
 ) WITH (
 	fillfactor = 20,
 	-- What is in flight stands aside: the rows stay small however many of their versions are kept.
-	toast_tuple_target = 128,
+	toast_tuple_target = 1024,
 	autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
 	autovacuum_vacuum_cost_delay = 0,
 	toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 1000
