@@ -129,6 +129,42 @@ LANE_TEST(A2_who_took_the_place_of_a_message_is_not_settled_for_it)
 	CHECK_INT(rows("pending"), 1);
 }
 
+/* However much there is to do, nobody has all the lanes for long. */
+LANE_TEST(D6_who_joins_busy_workers_gets_a_share_of_the_lanes)
+{
+	enum { WORKERS = 12, LIMIT = 64 };
+	postroom_store *workers[WORKERS];
+	postroom_batch *batches[WORKERS];
+	size_t idle = 0;
+
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key) "
+		 "SELECT 't', '1', 'k' || n FROM generate_series(1, 8000) AS n");
+	for (int i = 0; i < WORKERS; i++) {
+		workers[i] = open_store();
+		batches[i] = claim_from(workers[i], POSTROOM_CLAIM(.limit = LIMIT));
+	}
+	for (int round = 0; round < 6; round++) {
+		idle = 0;
+		for (int i = 0; i < WORKERS; i++) {
+			size_t count = 0;
+			postroom_delivery *items = postroom_batch_items(batches[i], &count);
+
+			if (count > 0)
+				CHECK_INT(postroom_ack(workers[i], batches[i], items, count),
+					  POSTROOM_OK);
+			postroom_batch_free(batches[i]);
+			batches[i] = claim_from(workers[i], POSTROOM_CLAIM(.limit = LIMIT));
+			postroom_batch_items(batches[i], &count);
+			idle += count == 0;
+		}
+	}
+	CHECK_INT(idle, 0);
+	for (int i = 0; i < WORKERS; i++) {
+		postroom_batch_free(batches[i]);
+		postroom_store_close(workers[i]);
+	}
+}
+
 LANE_TEST(X2_without_retention_nothing_is_kept_also_of_what_had_failed)
 {
 	struct pr_policy policy = { .max_attempts = 10, .max_error_length = 100, .forget = true };
