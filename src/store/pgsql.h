@@ -268,11 +268,6 @@ extern const char pr_pgsql_settle_lanes_keep[], pr_pgsql_settle_lanes_forget[],
  * message of the key that is unfinished and not mine, and where it is. One that
  * is being published and will be done in a moment is brief.
  */
-#define PG_ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
-#define PG_ANY_APART                                                                        \
-	"(" PG_ANY("key IS NOT NULL AND apart = 1 AND status IN ('pending', '{active}')")    \
-	" OR " PG_ANY("apart = 2 AND status = 'pending'")                                    \
-	" OR ($11::boolean AND " PG_ANY("key IS NOT NULL AND status = 'dead'") "))"
 #define PG_OF_KEY "key = k.key AND topic = k.topic AND namespace = k.namespace "
 #define PG_BEHIND                                                                           \
 	"behind AS MATERIALIZED (SELECT k.key, k.topic, k.namespace, b.seq, b.place, "       \

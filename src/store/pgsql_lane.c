@@ -37,8 +37,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* fresh: what stands in the index of that kind of lease. */
-#define MET(lease_kind, fresh, columns)                                                     \
+/*
+ * fresh: what stands in the index of that kind of lease. walls: whether there can be
+ * any; by row there nearly always are, and looking for one may mean passing many dead.
+ */
+#define MET(lease_kind, fresh, columns, walls)                                              \
 	PG_WITH_NOW ", seen AS MATERIALIZED (SELECT lane, epoch, "                          \
 	"(SELECT seq FROM {schema}{table} AS o "                                            \
 	"WHERE o.lane = l.lane AND " fresh " AND o.seq >= CASE WHEN l.epoch = "             \
@@ -61,7 +64,7 @@
 	"THEN $15::int ELSE $4::int END) AS o "                                             \
 	"LIMIT $4::int), "                                                                  \
 	"keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace, NULL::bigint[] AS mine " \
-	"FROM met WHERE key IS NOT NULL AND " PG_ANY_APART "), " PG_BEHIND ", " PG_PARK ", " \
+	"FROM met WHERE key IS NOT NULL AND " walls "), " PG_BEHIND ", " PG_PARK ", " \
 	"later AS (UPDATE {schema}{table} "                                                 \
 	"SET apart = CASE WHEN key IS NULL OR attempts > 0 THEN 1 ELSE 3 END "              \
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM met AS m WHERE early "                   \
@@ -78,7 +81,7 @@
 
 #define CLAIM_ROWS                                                                          \
 	MET("row", "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL",            \
-	    "seq, key, topic, namespace")                                                   \
+	    "seq, key, topic, namespace", "true")                                                   \
 	"passed AS (UPDATE {schema}postroom_lanes SET epoch = epoch + 1 "                   \
 	"WHERE lane IN (SELECT lane FROM fitting)), "                                       \
 	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET " WHERE ctid = ANY (ARRAY("  \
@@ -86,8 +89,14 @@
 	"lane::int AS of_lane, (SELECT epoch FROM mine WHERE mine.lane = {table}.lane) "    \
 	"AS of_epoch, next_attempt_at AS due, ctid AS place) " ANSWER
 
+#define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
+#define ANY_WALL                                                                            \
+	"(" ANY("key IS NOT NULL AND apart = 1 AND status IN ('pending', '{active}')")      \
+	" OR " ANY("apart = 2 AND status = 'pending'")                                      \
+	" OR ($11::boolean AND " ANY("key IS NOT NULL AND status = 'dead'") "))"
+
 #define CLAIM_LANES                                                                         \
-	MET("lane", "o.status = 'pending' AND o.apart = 0", "{columns}")                    \
+	MET("lane", "o.status = 'pending' AND o.apart = 0", "{columns}", ANY_WALL)                    \
 	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "          \
 	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                \
 	"epoch = l.epoch + 1, in_flight = f.seqs "                                          \
