@@ -78,7 +78,7 @@ struct pgsql_store {
 	int64_t epochs[PG_LANES + 1]; /* when the marks of the lanes were made */
 	int64_t head_read_us;	      /* when the lanes were read from their heads, by the server's clock */
 	enum pr_lease_kind kind; /* as it was when last looked at */
-	struct pr_buf lanes;	 /* those of the last batch */
+	struct pr_buf lanes;	 /* those of the last batch, or those that are asked for */
 	int64_t lanes_wanted;	 /* how many it takes to fill one */
 	bool many_keys;		 /* it was full, and of many keys */
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
@@ -217,6 +217,7 @@ const char *pr_pgsql_lanes_sql(enum pr_lease_kind kind);
 /* From what a claim of lanes has brought: where and how many to ask for next time. */
 void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *asking,
 			  const PGresult *result, size_t count);
+const char *pr_pgsql_lanes_to_read(struct pgsql_store *store, bool all);
 /* How many messages to take of each. */
 int64_t pr_pgsql_lane_quota(const struct pgsql_store *store, int32_t limit);
 int pr_pgsql_know_kind(struct pgsql_store *store, struct pr_err *err);

@@ -205,11 +205,12 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 
 		pr_pgsql_text(params, pr_pgsql_array_end(&asking->epochs));
 		pr_pgsql_number(params, from_mark ? store->head_read_us : 0);
-		pr_pgsql_text(params, from_mark ? store->lanes.data : NULL);
+		pr_pgsql_text(params, pr_pgsql_lanes_to_read(store, !from_mark));
 		pr_pgsql_number(params, pr_pgsql_lane_quota(store, limit));
 		pr_pgsql_number(params, store->lanes_wanted);
 	}
-	if (asking->starts.failed || asking->epochs.failed)
+	if (asking->starts.failed || asking->epochs.failed ||
+	    (arm == PG_ARM_LANES && store->lanes.failed))
 		return pr_err_nomem(err);
 	asking->step = (struct pgsql_step){ .slot = slot_of(store, arm),
 					    .sql = sql_of(store, arm),

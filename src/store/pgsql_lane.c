@@ -42,16 +42,18 @@
  * any; by row there nearly always are, and looking for one may mean passing many dead.
  */
 #define MET(lease_kind, fresh, columns, walls)                                              \
-	PG_WITH_NOW ", seen AS MATERIALIZED (SELECT lane, epoch, "                          \
-	"(SELECT seq FROM {schema}{table} AS o "                                            \
-	"WHERE o.lane = l.lane AND " fresh " AND o.seq >= CASE WHEN l.epoch = "             \
-	"($12::bigint[])[l.lane] THEN ($9::bigint[])[l.lane] ELSE 0 END AND " PG_SCOPE      \
-	"ORDER BY o.seq LIMIT 1) AS head FROM {schema}postroom_lanes AS l WHERE lease = '" lease_kind "' AND locked_by IS NULL " \
-	"AND $8::text IS NULL AND ($14::smallint[] IS NULL OR lane = ANY ($14::smallint[]))), " \
+	PG_WITH_NOW ", seen AS MATERIALIZED (SELECT l.lane, epoch, "                        \
+	"(SELECT seq FROM {schema}{table} AS o WHERE o.lane = l.lane AND " fresh            \
+	" AND o.seq >= CASE WHEN l.epoch = ($12::bigint[])[l.lane] "                        \
+	"THEN ($9::bigint[])[l.lane] ELSE 0 END AND " PG_SCOPE                              \
+	"ORDER BY o.seq LIMIT 1) AS head FROM unnest($14::smallint[]) AS w(lane) "          \
+	"JOIN {schema}postroom_lanes AS l ON l.lane = w.lane WHERE lease = '" lease_kind    \
+	"' AND locked_by IS NULL AND $8::text IS NULL), "                                   \
 	"mine AS MATERIALIZED (SELECT l.lane, s.head, l.epoch + 1 AS epoch FROM seen AS s " \
 	"JOIN {schema}postroom_lanes AS l ON l.lane = s.lane AND l.epoch = s.epoch "        \
 	"WHERE s.head IS NOT NULL AND l.locked_by IS NULL "                                 \
-	"ORDER BY s.head LIMIT least($16::int, CASE WHEN $15::int < $4::int THEN "          \
+	"ORDER BY s.head LIMIT least($16::int, CASE WHEN $15::int < $4::int "               \
+	"AND cardinality($14::smallint[]) = 64 THEN "                                       \
 	"(SELECT greatest(32 / (1 + count(DISTINCT locked_by)), 1) "                        \
 	"FROM {schema}postroom_lanes WHERE locked_by <> $6::uuid) END) "                    \
 	"FOR UPDATE OF l SKIP LOCKED), "                                                    \
@@ -60,7 +62,7 @@
 	PG_BYTES " AS bytes, " columns " FROM {schema}{table} AS o WHERE o.lane = mine.lane AND " fresh \
 	" AND o.seq >= mine.head AND (key IS NULL OR $13::bigint = 0 OR created_at <= "     \
 	"timestamptz 'epoch' + $13::bigint * interval '1 microsecond') AND " PG_SCOPE       \
-	"ORDER BY o.seq LIMIT CASE WHEN pg_relation_size('{schema}postroom_lanes') < 262144 " \
+	"ORDER BY o.seq LIMIT CASE WHEN pg_relation_size('{schema}postroom_lanes') < 4194304 " \
 	"THEN $15::int ELSE $4::int END) AS o "                                             \
 	"LIMIT $4::int), "                                                                  \
 	"keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace, NULL::bigint[] AS mine " \
@@ -81,7 +83,7 @@
 
 #define CLAIM_ROWS                                                                          \
 	MET("row", "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL",            \
-	    "seq, key, topic, namespace", "true")                                                   \
+	    "seq, key, topic, namespace", "true")                                           \
 	"passed AS (UPDATE {schema}postroom_lanes SET epoch = epoch + 1 "                   \
 	"WHERE lane IN (SELECT lane FROM fitting)), "                                       \
 	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET " WHERE ctid = ANY (ARRAY("  \
@@ -96,7 +98,7 @@
 	" OR ($11::boolean AND " ANY("key IS NOT NULL AND status = 'dead'") "))"
 
 #define CLAIM_LANES                                                                         \
-	MET("lane", "o.status = 'pending' AND o.apart = 0", "{columns}", ANY_WALL)                    \
+	MET("lane", "o.status = 'pending' AND o.apart = 0", "{columns}", ANY_WALL)          \
 	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "          \
 	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                \
 	"epoch = l.epoch + 1, in_flight = f.seqs "                                          \
@@ -116,6 +118,17 @@ const char *pr_pgsql_lanes_sql(enum pr_lease_kind kind)
 int64_t pr_pgsql_lane_quota(const struct pgsql_store *store, int32_t limit)
 {
 	return store->many_keys ? limit / PARTS + 1 : limit;
+}
+
+const char *pr_pgsql_lanes_to_read(struct pgsql_store *store, bool all)
+{
+	if (all) {
+		pr_buf_reset(&store->lanes);
+		for (int lane = 1; lane <= PG_LANES; lane++)
+			pr_pgsql_array_add_number(&store->lanes, lane);
+		pr_pgsql_array_end(&store->lanes);
+	}
+	return store->lanes.data;
 }
 
 static bool differ(const PGresult *result, int row, int column)
