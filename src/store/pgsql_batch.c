@@ -157,8 +157,7 @@ static void put_in_order(postroom_delivery *items, size_t count)
 {
 	int64_t latest_us = 0;
 
-	if (count > 1)
-		qsort(items, count, sizeof(*items), by_seq);
+	qsort(items, count, sizeof(*items), by_seq);
 	for (size_t i = 0; i < count; i++) {
 		if (items[i].due_us < latest_us)
 			stay_behind(items, &items[i]);
@@ -198,6 +197,7 @@ int pr_pgsql_take(PGresult *result, bool by_lane, const char *reason, struct pos
 			item->attempt++;
 		}
 	}
-	put_in_order(batch->items + first, batch->count - first);
+	if (batch->count > first)
+		put_in_order(batch->items + first, batch->count - first);
 	return POSTROOM_OK;
 }

@@ -27,8 +27,7 @@
  * 7. Neighbours of a lane are far apart in the table, so a full batch of many keys is
  *    taken in parts, a few from each of many lanes: pages are read once instead of
  *    many times. The more workers, the fewer lanes for each: half of them stay free
- *    for those who come. Where the dead rows of postroom_lanes can not be cleaned
- *    away, one lane fills a batch, and few are made.
+ *    for those who come.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
@@ -62,8 +61,7 @@
 	PG_BYTES " AS bytes, " columns " FROM {schema}{table} AS o WHERE o.lane = mine.lane AND " fresh \
 	" AND o.seq >= mine.head AND (key IS NULL OR $13::bigint = 0 OR created_at <= "     \
 	"timestamptz 'epoch' + $13::bigint * interval '1 microsecond') AND " PG_SCOPE       \
-	"ORDER BY o.seq LIMIT CASE WHEN pg_relation_size('{schema}postroom_lanes') < 4194304 " \
-	"THEN $15::int ELSE $4::int END) AS o "                                             \
+	"ORDER BY o.seq LIMIT $15::int) AS o "                                              \
 	"LIMIT $4::int), "                                                                  \
 	"keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace, NULL::bigint[] AS mine " \
 	"FROM met WHERE key IS NOT NULL AND " walls "), " PG_BEHIND ", " PG_PARK ", " \
@@ -145,6 +143,9 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	int64_t lanes = 0;
 	size_t changes = 0;
 
+	/* Marks are of no use beyond the look into all lanes that they began with. */
+	if (!store->reading[PG_ARM_LANES].from_mark)
+		memset(store->epochs, 0, sizeof(store->epochs));
 	pr_buf_reset(&store->lanes);
 	for (int row = 0; row < PQntuples(result) && count > 0; row++) {
 		int32_t lane = pr_pgsql_read_int4(result, row, PG_COL_LANE);
