@@ -45,6 +45,7 @@ struct pr_relay {
 	struct pr_worker *workers;
 	struct pr_worker janitor; /* a worker without a sink */
 	_Atomic unsigned reopen_requests;
+	atomic_bool told_deaf; /* that commits do not wake it */
 	struct {
 		_Atomic int64_t fetched, delivered, failed, dead, lost;
 	} totals;
