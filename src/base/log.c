@@ -94,6 +94,14 @@ void pr_log_int(struct pr_log *log, const char *field, int64_t value)
 	pr_buf_printf(&log->lines, "%" PRId64, value);
 }
 
+void pr_log_real(struct pr_log *log, const char *field, double value)
+{
+	if (!log->open)
+		return;
+	put_field(log, field);
+	pr_buf_printf(&log->lines, "%.3f", value);
+}
+
 void pr_log_end(struct pr_log *log)
 {
 	if (!log->open)

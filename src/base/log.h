@@ -47,6 +47,7 @@ void pr_log_release(struct pr_log *log); /* flushes */
 void pr_log_event(struct pr_log *log, enum pr_log_level level, const char *event);
 void pr_log_str(struct pr_log *log, const char *field, const char *value);
 void pr_log_int(struct pr_log *log, const char *field, int64_t value);
+void pr_log_real(struct pr_log *log, const char *field, double value); /* three decimals */
 void pr_log_end(struct pr_log *log); /* flushes by itself past 64 KiB, and at warn or above */
 void pr_log_flush(struct pr_log *log);
 

@@ -64,6 +64,7 @@ void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next)
 	worker->suspected = next->claim.suspects && count == 1;
 	if (next->claim.suspects && !worker->suspected)
 		worker->suspects_at_us = pr_mono_us() + SUSPECTS_EVERY_US;
+	atomic_store(&worker->in_flight, (int64_t)count);
 	pr_log_buried(worker);
 	if (count == 0)
 		return;
@@ -77,9 +78,12 @@ void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next)
 int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err)
 {
 	struct pr_next next = pr_claim_prepare(worker, limit);
-	int status = worker->store->ops->claim(worker->store, &pr_table_outbox, &next.claim,
-					       next.batch, err);
+	int status;
 
+	/* What a pass could not settle is the next owner's. */
+	atomic_store(&worker->in_flight, 0);
+	status = worker->store->ops->claim(worker->store, &pr_table_outbox, &next.claim, next.batch,
+					   err);
 	if (status >= 0)
 		pr_claim_receive(worker, &next);
 	return status;

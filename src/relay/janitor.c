@@ -12,9 +12,11 @@
  */
 #include "relay/worker.h"
 
+#include <string.h>
+
 #define SWEEP_EVERY_MS 5000
 #define PURGE_EVERY_MS 60000
-#define SUMMARY_EVERY_MS 60000
+#define SUMMARY_EVERY_MS 60000LL
 #define AT_ONCE 500
 #define PAUSE_MS 20
 
@@ -73,26 +75,38 @@ static void repeat(struct pr_worker *worker, step_fn step)
 	}
 }
 
-static void summarize(struct pr_worker *worker, struct pr_relay_totals *before)
+void pr_janitor_summarize(struct pr_worker *janitor, bool trouble)
 {
-	struct pr_relay_totals now;
+	struct pr_relay_totals *before = &janitor->relay->summarized;
+	struct pr_log *log = &janitor->log;
+	struct pr_relay_report now;
 
-	pr_relay_totals(worker->relay, &now);
-	pr_log_event(&worker->log, PR_LOG_INFO, "OUTBOX_WORKER_SUMMARY");
-	pr_log_int(&worker->log, "fetched", now.fetched - before->fetched);
-	pr_log_int(&worker->log, "delivered", now.delivered - before->delivered);
-	pr_log_int(&worker->log, "failed", now.failed - before->failed);
-	pr_log_int(&worker->log, "dead", now.dead - before->dead);
-	pr_log_end(&worker->log);
-	pr_log_flush(&worker->log);
-	*before = now;
+	pr_relay_report(janitor->relay, &now);
+	if (!trouble && now.in_flight == 0 && memcmp(before, &now.totals, sizeof(*before)) == 0)
+		return;
+	pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_SUMMARY");
+	pr_log_int(log, "fetched", now.totals.fetched - before->fetched);
+	pr_log_int(log, "delivered", now.totals.delivered - before->delivered);
+	pr_log_int(log, "failed", now.totals.failed - before->failed);
+	pr_log_int(log, "dead", now.totals.dead - before->dead);
+	pr_log_int(log, "lost", now.totals.lost - before->lost);
+	pr_log_int(log, "in_flight", now.in_flight);
+	pr_log_real(log, "per_second_1m", now.rates.windows[PR_RATES_1M].per_second);
+	pr_log_real(log, "per_second_5m", now.rates.windows[PR_RATES_5M].per_second);
+	pr_log_real(log, "per_second_15m", now.rates.windows[PR_RATES_15M].per_second);
+	pr_log_real(log, "failure_ratio", now.rates.windows[PR_RATES_1M].failure_ratio);
+	if (now.rates.lag_ms >= 0)
+		pr_log_int(log, "lag_ms", now.rates.lag_ms);
+	pr_log_end(log);
+	pr_log_flush(log);
+	*before = now.totals;
 }
 
 void *pr_janitor_run(void *context)
 {
 	struct pr_worker *worker = context;
 	const struct pr_relay_config *config = &worker->relay->config;
-	struct pr_relay_totals before = { 0 };
+	int64_t summary_us = pr_mono_us() + SUMMARY_EVERY_MS * 1000;
 	int64_t elapsed_ms = 0;
 
 	while (!pr_stop_wait(&worker->relay->stop, SWEEP_EVERY_MS)) {
@@ -103,8 +117,11 @@ void *pr_janitor_run(void *context)
 		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->dedupe_retention_ms >= 0)
 			repeat(worker, forget);
 		elapsed_ms += SWEEP_EVERY_MS;
-		if (elapsed_ms % SUMMARY_EVERY_MS == 0)
-			summarize(worker, &before);
+		/* By the clock: a purge may have taken long. */
+		if (pr_mono_us() >= summary_us) {
+			pr_janitor_summarize(worker, !worker->store);
+			summary_us = pr_mono_us() + SUMMARY_EVERY_MS * 1000;
+		}
 		pr_log_flush(&worker->log);
 	}
 	return NULL;

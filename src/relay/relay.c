@@ -105,6 +105,7 @@ int pr_relay_open(const struct pr_relay_config *config, struct pr_relay **ret, s
 	relay->config = *config;
 	relay->stop.fd = -1;
 	pr_breaker_init(&relay->breaker);
+	pr_rates_init(&relay->rates, pr_mono_us());
 	prepare_worker(relay, &relay->janitor);
 	relay->workers = calloc((size_t)config->workers, sizeof(*relay->workers));
 	status = relay->workers ? pr_stop_init(&relay->stop, err) : pr_err_nomem(err);
@@ -154,6 +155,7 @@ int pr_relay_run(struct pr_relay *relay, struct pr_err *err)
 	pr_relay_stop(relay);
 	if (relay->janitor.started)
 		pthread_join(relay->janitor.thread, NULL);
+	pr_janitor_summarize(&relay->janitor, false);
 	return status;
 }
 
@@ -176,6 +178,15 @@ void pr_relay_totals(struct pr_relay *relay, struct pr_relay_totals *ret)
 	ret->lost = atomic_load(&relay->totals.lost);
 }
 
+void pr_relay_report(struct pr_relay *relay, struct pr_relay_report *ret)
+{
+	pr_relay_totals(relay, &ret->totals);
+	pr_rates_read(&relay->rates, pr_mono_us(), &ret->rates);
+	ret->in_flight = 0;
+	for (int64_t i = 0; i < relay->config.workers; i++)
+		ret->in_flight += atomic_load(&relay->workers[i].in_flight);
+}
+
 static void release_worker(struct pr_worker *worker)
 {
 	pr_store_close(worker->store);
@@ -194,6 +205,7 @@ void pr_relay_close(struct pr_relay *relay)
 	release_worker(&relay->janitor);
 	free(relay->workers);
 	pr_breaker_release(&relay->breaker);
+	pr_rates_release(&relay->rates);
 	pr_stop_release(&relay->stop);
 	free(relay);
 }

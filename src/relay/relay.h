@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/stop.h"
 #include "core/verdict.h"
+#include "relay/rates.h"
 #include "store/store.h"
 
 struct pr_relay_config {
@@ -45,6 +46,14 @@ struct pr_relay_totals {
 	int64_t fetched, delivered, failed, dead, lost;
 };
 void pr_relay_totals(struct pr_relay *relay, struct pr_relay_totals *ret);
+
+/* How it is doing; from any thread, as the totals. */
+struct pr_relay_report {
+	struct pr_relay_totals totals; /* since the start */
+	struct pr_rates_report rates;
+	int64_t in_flight; /* claimed, and not settled yet */
+};
+void pr_relay_report(struct pr_relay *relay, struct pr_relay_report *ret);
 
 void pr_relay_close(struct pr_relay *relay);
 

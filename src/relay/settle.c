@@ -37,7 +37,7 @@ static void tell_failure(struct pr_worker *worker, const postroom_delivery *item
 static void tell(struct pr_worker *worker, const postroom_delivery *items, size_t count)
 {
 	struct pr_log *log = &worker->log;
-	int64_t delivered = 0;
+	int64_t delivered = 0, failed = 0, created_us = 0;
 
 	for (size_t i = 0; i < count; i++) {
 		const postroom_delivery *item = &items[i];
@@ -53,11 +53,16 @@ static void tell(struct pr_worker *worker, const postroom_delivery *items, size_
 			pr_log_str(log, "key", pr_log_key(item));
 			pr_log_end(log);
 			delivered++;
+			created_us = item->created_at_us;
 		} else if (item->verdict == POSTROOM_FAILED || item->verdict == POSTROOM_REJECTED) {
 			tell_failure(worker, item);
+			failed++;
 		}
 	}
 	atomic_fetch_add(&worker->relay->totals.delivered, delivered);
+	atomic_fetch_sub(&worker->in_flight, (int64_t)count);
+	pr_rates_add(&worker->relay->rates, pr_mono_us(), delivered, failed,
+		     pr_now_us() - created_us);
 }
 
 int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t count,

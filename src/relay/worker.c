@@ -98,6 +98,15 @@ static int pass(struct pr_worker *worker, int32_t limit, bool *ret_dry, struct p
 	return status;
 }
 
+static void tell_deaf(struct pr_worker *worker)
+{
+	if (worker->store->deaf.status >= 0 || atomic_exchange(&worker->relay->told_deaf, true))
+		return;
+	pr_log_event(&worker->log, PR_LOG_WARN, "OUTBOX_STORE_POLLING");
+	pr_log_str(&worker->log, "error", worker->store->deaf.text);
+	pr_log_end(&worker->log);
+}
+
 /*
  * Nothing is due: sleeps until something may be, at first only for moments, then
  * longer and longer. *ret_done when a drain has come to its end.
@@ -125,8 +134,10 @@ static int rest(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
 		worker->rest_ms = pr_random_between(&worker->random,
 						    longest_ms - longest_ms / 4, longest_ms);
 	pr_log_flush(&worker->log);
-	return worker->store->ops->wait(worker->store, &pr_table_outbox, &config->scope,
-					worker->rest_ms, err);
+	status = worker->store->ops->wait(worker->store, &pr_table_outbox, &config->scope,
+					  worker->rest_ms, err);
+	tell_deaf(worker);
+	return status;
 }
 
 /* The sink is away; true when a drain has waited long enough. */

@@ -29,6 +29,7 @@ struct pr_worker {
 	struct postroom_batch batches[2]; /* they take turns: each is told after the next was claimed */
 	struct postroom_batch *batch;	  /* the one at hand */
 	struct pr_lease lease;		  /* the batch's */
+	_Atomic int64_t in_flight;	  /* of the batch: not settled yet */
 	struct pr_log log;
 	struct pr_random random;
 	int64_t rest_ms;	 /* how long it rested the last time; 0: it had work since */
@@ -42,17 +43,23 @@ struct pr_relay {
 	struct pr_relay_config config;
 	struct pr_stop stop;
 	struct pr_breaker breaker;
+	struct pr_rates rates;
 	struct pr_worker *workers;
 	struct pr_worker janitor; /* a worker without a sink */
 	_Atomic unsigned reopen_requests;
+	atomic_bool told_deaf; /* that commits do not wake it */
 	struct {
 		_Atomic int64_t fetched, delivered, failed, dead, lost;
 	} totals;
+	struct pr_relay_totals summarized; /* by the last summary */
 };
 
 /* A thread's body; sets worker->status. */
 void *pr_worker_run(void *worker);
 void *pr_janitor_run(void *worker);
+
+/* One line about what has happened since the last one; none if nothing has, unless there is trouble. */
+void pr_janitor_summarize(struct pr_worker *janitor, bool trouble);
 
 /*
  * Opens the store if it is not open. POSTROOM_OK or why not. finishing: to settle

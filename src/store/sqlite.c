@@ -340,6 +340,8 @@ static void close_store(struct postroom_store *base)
 	for (size_t i = 0; i < SLOT_COUNT; i++)
 		sqlite3_finalize(store->slots[i].stmt);
 	sqlite3_close(store->db);
+	if (store->bell >= 0)
+		close(store->bell);
 	pr_buf_release(&store->seqs);
 	pr_buf_release(&store->turned);
 	free(store->claimed.pairs);
@@ -381,6 +383,7 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 
 	if (!store)
 		return pr_err_nomem(err);
+	store->bell = -1;
 	store->busy_wait_ms = config->busy_wait_ms;
 	store->stop = config->stop;
 	store->path = strdup(path_in(config->url));

@@ -62,6 +62,7 @@ struct sqlite_store {
 	const struct pr_stop *stop;
 	bool finishing; /* this transaction settles: a stop does not end its wait, only the grace does */
 	postroom_box *box;
+	int bell;		   /* inotify, from the first sleep on; -1: none */
 	int checkpoint_at;	   /* frames in the WAL at which the next checkpoint is due */
 	struct pr_buf seqs;	   /* numbers of rows, as a JSON array under construction */
 	struct pr_buf turned;	   /* another: those that a claim puts into their turn */
@@ -224,10 +225,15 @@ int pr_sqlite_claim(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 int pr_sqlite_sweep(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
-int pr_sqlite_wait(struct postroom_store *store, const struct pr_table *table,
-		   const struct pr_scope *scope, int64_t max_ms, struct pr_err *err);
+/* Until the next message becomes eligible by itself; INT64_MAX: none will. */
+int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
+		       const struct pr_scope *scope, int64_t *ret_ms, struct pr_err *err);
 int pr_sqlite_unfinished(struct postroom_store *store, const struct pr_table *table,
 			 const struct pr_claim *claim, bool *ret, struct pr_err *err);
+
+/* sqlite_wait.c */
+int pr_sqlite_wait(struct postroom_store *store, const struct pr_table *table,
+		   const struct pr_scope *scope, int64_t max_ms, struct pr_err *err);
 
 /* sqlite_settle.c */
 int pr_sqlite_renew(struct postroom_store *store, const struct pr_table *table,

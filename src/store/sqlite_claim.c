@@ -456,9 +456,8 @@ static sqlite3_stmt *look(struct sqlite_store *store, enum sqlite_slot slot,
 	return NULL;
 }
 
-/* Until the next message becomes eligible by itself; INT64_MAX: none will. */
-static int next_due(struct sqlite_store *store, const struct pr_table *table,
-		    const struct pr_scope *scope, int64_t *ret_ms, struct pr_err *err)
+int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
+		       const struct pr_scope *scope, int64_t *ret_ms, struct pr_err *err)
 {
 	int64_t next_us = INT64_MAX, now_us = pr_now_us();
 	sqlite3_stmt *stmt = look(store, SLOT_NEXT_DUE, table, NEXT_DUE, scope, now_us, err);
@@ -475,24 +474,6 @@ static int next_due(struct sqlite_store *store, const struct pr_table *table,
 	if (next_us != INT64_MAX)
 		next_us = next_us <= now_us ? 0 : (next_us - now_us + 999) / 1000;
 	*ret_ms = next_us;
-	return POSTROOM_OK;
-}
-
-int pr_sqlite_wait(struct postroom_store *base, const struct pr_table *table,
-		   const struct pr_scope *scope, int64_t max_ms, struct pr_err *err)
-{
-	struct sqlite_store *store = sqlite_store(base);
-	int64_t next_ms = INT64_MAX;
-
-	if (max_ms > PR_STORE_NAP_MS && store->skipped)
-		max_ms = PR_STORE_NAP_MS;
-	if (max_ms > PR_STORE_NAP_MS) {
-		int status = next_due(store, table, scope, &next_ms, err);
-
-		if (status < 0)
-			return status;
-	}
-	pr_stop_wait(store->stop, next_ms < max_ms ? next_ms : max_ms);
 	return POSTROOM_OK;
 }
 

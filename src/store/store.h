@@ -154,6 +154,7 @@ struct postroom_store {
 	char worker[PR_UUID_SIZE]; /* new at every open: locked_by */
 	struct pr_random random;
 	struct pr_err err; /* of the last call through <postroom/store.h> */
+	struct pr_err deaf; /* status < 0: why nobody can end a wait() early */
 };
 
 /* Finds the store for the URL's scheme and opens it. Creates no tables. */

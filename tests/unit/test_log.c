@@ -187,3 +187,25 @@ TEST(L1_a_reader_who_left_harms_nothing)
 	CHECK_INT(log.lines.len, 0);
 	pr_log_release(&log);
 }
+
+TEST(L1_a_real_number_is_a_number_in_both_formats)
+{
+	static const char *const expected[] = { [PR_LOG_TEXT] = " ratio=0.250 ",
+						[PR_LOG_JSON] = ",\"ratio\":0.250}" };
+
+	for (int format = PR_LOG_TEXT; format <= PR_LOG_JSON; format++) {
+		struct pr_log log;
+		int fd = open_log(&log, PR_LOG_INFO, (enum pr_log_format)format);
+		char *text;
+
+		pr_log_event(&log, PR_LOG_INFO, "OUTBOX_WORKER_SUMMARY");
+		pr_log_real(&log, "ratio", 0.25);
+		pr_log_end(&log);
+		pr_log_flush(&log);
+		text = received(fd);
+		CHECK_CONTAINS(text, expected[format]);
+		free(text);
+		pr_log_release(&log);
+		close(fd);
+	}
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * 1. A slot is a stretch of the clock, found by its number: nobody has to come
+ *    by for the windows to move on, and idle hours cost nothing.
+ * 2. A window is its last whole slots and the one that has begun, and is divided
+ *    by exactly that time.
+ */
+#include "relay/rates.h"
+
+#define SLOT_US 5000000LL
+
+static const int64_t window_slots[PR_RATES_WINDOWS] = {
+	[PR_RATES_1M] = 12,
+	[PR_RATES_5M] = 60,
+	[PR_RATES_15M] = PR_RATES_SLOTS,
+};
+
+void pr_rates_init(struct pr_rates *rates, int64_t now_us)
+{
+	*rates = (struct pr_rates){ .begun_us = now_us, .lag_us = -1 };
+	pthread_mutex_init(&rates->lock, NULL);
+}
+
+void pr_rates_release(struct pr_rates *rates)
+{
+	pthread_mutex_destroy(&rates->lock);
+}
+
+void pr_rates_add(struct pr_rates *rates, int64_t now_us, int64_t delivered, int64_t failed,
+		  int64_t lag_us)
+{
+	int64_t number = now_us / SLOT_US;
+	struct pr_rates_slot *slot = &rates->slots[number % PR_RATES_SLOTS];
+
+	pthread_mutex_lock(&rates->lock);
+	if (slot->number != number)
+		*slot = (struct pr_rates_slot){ .number = number };
+	slot->delivered += delivered;
+	slot->failed += failed;
+	if (delivered > 0)
+		rates->lag_us = lag_us > 0 ? lag_us : 0; /* two clocks may disagree */
+	pthread_mutex_unlock(&rates->lock);
+}
+
+static double divide(int64_t part, int64_t whole)
+{
+	return whole ? (double)part / (double)whole : 0;
+}
+
+static void read_window(const struct pr_rates *rates, int64_t now_us, enum pr_rates_window window,
+			struct pr_rates_report *ret)
+{
+	int64_t last = now_us / SLOT_US, first = last - window_slots[window] + 1;
+	int64_t since_us = first * SLOT_US, delivered = 0, failed = 0;
+
+	for (size_t i = 0; i < PR_RATES_SLOTS; i++) {
+		const struct pr_rates_slot *slot = &rates->slots[i];
+
+		if (slot->number < first || slot->number > last)
+			continue;
+		delivered += slot->delivered;
+		failed += slot->failed;
+	}
+	if (since_us < rates->begun_us)
+		since_us = rates->begun_us;
+	/* The first moments of a relay are not taken for its speed. */
+	if (since_us > now_us - 1000000)
+		since_us = now_us - 1000000;
+	ret->windows[window].delivered = delivered;
+	ret->windows[window].failed = failed;
+	ret->windows[window].per_second = divide(delivered * 1000000, now_us - since_us);
+	ret->windows[window].failure_ratio = divide(failed, delivered + failed);
+}
+
+void pr_rates_read(struct pr_rates *rates, int64_t now_us, struct pr_rates_report *ret)
+{
+	pthread_mutex_lock(&rates->lock);
+	for (int window = 0; window < PR_RATES_WINDOWS; window++)
+		read_window(rates, now_us, (enum pr_rates_window)window, ret);
+	ret->lag_ms = rates->lag_us < 0 ? -1 : rates->lag_us / 1000;
+	pthread_mutex_unlock(&rates->lock);
+}
