@@ -59,7 +59,7 @@ void open_relay(const postroom_relay_options *options)
 	given.context = given.log_context = &rig;
 	given.url = url;
 	given.publish = publish;
-	given.log = keep_event;
+	given.log = rig.silent ? NULL : keep_event;
 	if (!given.base_delay_ms)
 		given.base_delay_ms = given.max_delay_ms = 1;
 	status = postroom_relay_open(&given, &rig.relay);

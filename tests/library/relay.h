@@ -18,6 +18,7 @@ typedef void (*judge_fn)(postroom_delivery *item, size_t index, postroom_flight 
 struct rig {
 	postroom_relay *relay;
 	judge_fn judge;
+	bool silent;		 /* open it without a log */
 	atomic_int calls;	 /* of the callback */
 	atomic_int flag, inside; /* the test's own */
 	pthread_mutex_t lock;	 /* for what follows */
