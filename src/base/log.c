@@ -22,6 +22,13 @@ void pr_log_init(struct pr_log *log, int fd, enum pr_log_level level, enum pr_lo
 	};
 }
 
+void pr_log_init_call(struct pr_log *log, enum pr_log_level level, pr_log_fn fn, void *context)
+{
+	pr_log_init(log, -1, level, PR_LOG_TEXT);
+	log->fn = fn;
+	log->context = context;
+}
+
 void pr_log_release(struct pr_log *log)
 {
 	pr_log_flush(log);
@@ -66,6 +73,9 @@ void pr_log_event(struct pr_log *log, enum pr_log_level level, const char *event
 		return;
 	log->line_start = log->lines.len;
 	log->line_level = level;
+	log->event = event;
+	if (log->fn)
+		return;
 	if (log->format == PR_LOG_TEXT) {
 		pr_buf_puts(&log->lines, event);
 		return;
@@ -102,10 +112,24 @@ void pr_log_real(struct pr_log *log, const char *field, double value)
 	pr_buf_printf(&log->lines, "%.3f", value);
 }
 
+/* The event goes without fields that found no memory, since it happened all the same. */
+static void call(struct pr_log *log)
+{
+	const char *fields = log->lines.failed ? "" : pr_buf_text(&log->lines);
+
+	log->open = false;
+	log->fn(log->context, log->line_level, log->event, *fields == ' ' ? fields + 1 : fields);
+	pr_buf_reset(&log->lines);
+}
+
 void pr_log_end(struct pr_log *log)
 {
 	if (!log->open)
 		return;
+	if (log->fn) {
+		call(log);
+		return;
+	}
 	if (log->format == PR_LOG_TEXT) {
 		pr_log_str(log, "level", pr_log_levels[log->line_level]);
 		put_time(log);

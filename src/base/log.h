@@ -2,6 +2,7 @@
 /*
  * Log events, one line each, as `EVENT field=value … time=…` or as JSON. The
  * program logs; the library never does.
+ * (An embedding program may have the events by a callback instead.)
  *
  * A line is put together from fields and waits in the log's own buffer until
  * pr_log_flush(): the lines of a batch go out in one write. One pr_log a
@@ -21,8 +22,15 @@ enum pr_log_format { PR_LOG_TEXT, PR_LOG_JSON };
 extern const char *const pr_log_levels[];  /* "debug", …, NULL */
 extern const char *const pr_log_formats[]; /* "text", "json", NULL */
 
+/* Gets an event instead of a line: fields is "name=value …", "" if there are none. */
+typedef void (*pr_log_fn)(void *context, enum pr_log_level level, const char *event,
+			  const char *fields);
+
 struct pr_log {
 	int fd;
+	pr_log_fn fn; /* NULL: lines go to fd */
+	void *context;
+	const char *event; /* the line's, for fn */
 	enum pr_log_level level;
 	enum pr_log_format format;
 	struct pr_buf lines;
@@ -33,6 +41,8 @@ struct pr_log {
 
 /* A log that writes to fd; nothing to fail. */
 void pr_log_init(struct pr_log *log, int fd, enum pr_log_level level, enum pr_log_format format);
+/* A log that calls fn with every event, as soon as it ends. */
+void pr_log_init_call(struct pr_log *log, enum pr_log_level level, pr_log_fn fn, void *context);
 void pr_log_release(struct pr_log *log); /* flushes */
 
 /*

@@ -52,7 +52,7 @@ int pr_relay_config_check(struct pr_relay_config *config, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-static int try_database(const struct pr_relay *relay, struct pr_err *err)
+int pr_relay_try(const struct pr_relay *relay, struct pr_err *err)
 {
 	struct pr_store_config config = {
 		.url = relay->config.url,
@@ -72,13 +72,16 @@ static int try_database(const struct pr_relay *relay, struct pr_err *err)
 }
 
 /* A server that is down is waited for; a file that is not there will not come by itself. */
-static int prepare_database(struct pr_relay *relay, struct pr_err *err)
+int pr_relay_ready(struct pr_relay *relay, struct pr_err *err)
 {
 	struct pr_worker *janitor = &relay->janitor;
 	int status;
 
-	while ((status = try_database(relay, err)) == POSTROOM_UNAVAILABLE &&
+	while ((status = pr_relay_try(relay, err)) == POSTROOM_UNAVAILABLE &&
 	       !pr_store_is_embedded(relay->config.url)) {
+		if (pr_stop_requested(&relay->stop))
+			return pr_err_set(err, POSTROOM_STOPPED,
+					  "told to stop while waiting for the database");
 		status = pr_worker_trouble(janitor, err);
 		if (status < 0)
 			break;
@@ -89,13 +92,24 @@ static int prepare_database(struct pr_relay *relay, struct pr_err *err)
 
 static void prepare_worker(struct pr_relay *relay, struct pr_worker *worker)
 {
+	const struct pr_relay_config *config = &relay->config;
+
 	worker->relay = relay;
 	worker->batch = &worker->batches[0];
-	pr_log_init(&worker->log, STDERR_FILENO, relay->config.log_level,
-		    relay->config.log_format);
+	if (config->log)
+		pr_log_init_call(&worker->log, config->log_level, config->log, config->log_context);
+	else
+		pr_log_init(&worker->log, STDERR_FILENO, config->log_level, config->log_format);
 }
 
-int pr_relay_open(const struct pr_relay_config *config, struct pr_relay **ret, struct pr_err *err)
+static int open_sink(const struct pr_relay_config *config, struct pr_sink **ret, struct pr_err *err)
+{
+	if (config->callback.publish)
+		return pr_sink_open_callback(&config->callback, ret, err);
+	return pr_sink_open(config->to, ret, err);
+}
+
+int pr_relay_make(const struct pr_relay_config *config, struct pr_relay **ret, struct pr_err *err)
 {
 	struct pr_relay *relay = calloc(1, sizeof(*relay));
 	int status;
@@ -111,10 +125,23 @@ int pr_relay_open(const struct pr_relay_config *config, struct pr_relay **ret, s
 	status = relay->workers ? pr_stop_init(&relay->stop, err) : pr_err_nomem(err);
 	for (int64_t i = 0; status >= 0 && i < config->workers; i++) {
 		prepare_worker(relay, &relay->workers[i]);
-		status = pr_sink_open(config->to, &relay->workers[i].sink, err);
+		status = open_sink(config, &relay->workers[i].sink, err);
 	}
+	if (status < 0) {
+		pr_relay_close(relay);
+		return status;
+	}
+	*ret = relay;
+	return POSTROOM_OK;
+}
+
+int pr_relay_open(const struct pr_relay_config *config, struct pr_relay **ret, struct pr_err *err)
+{
+	struct pr_relay *relay = NULL;
+	int status = pr_relay_make(config, &relay, err);
+
 	if (status >= 0)
-		status = prepare_database(relay, err);
+		status = pr_relay_ready(relay, err);
 	if (status < 0) {
 		pr_relay_close(relay);
 		return status;

@@ -7,12 +7,14 @@
 #include "base/stop.h"
 #include "core/verdict.h"
 #include "relay/rates.h"
+#include "sink/callback.h"
 #include "store/store.h"
 
 struct pr_relay_config {
 	const char *url;    /* database */
 	const char *schema; /* PostgreSQL; NULL: the first of the search_path */
 	const char *to;	    /* sink URL */
+	struct pr_callback callback; /* instead of it */
 	struct pr_scope scope;
 	int64_t workers;
 	int64_t batch_size;
@@ -26,6 +28,8 @@ struct pr_relay_config {
 	bool drain;		     /* stop when nothing is left to do */
 	enum pr_log_level log_level;
 	enum pr_log_format log_format;
+	pr_log_fn log; /* NULL: lines go to stderr */
+	void *log_context;
 };
 
 /* Fills in the derived defaults and checks what must hold between the values (D1). */
@@ -34,6 +38,12 @@ int pr_relay_config_check(struct pr_relay_config *config, struct pr_err *err);
 struct pr_relay;
 
 int pr_relay_open(const struct pr_relay_config *config, struct pr_relay **ret, struct pr_err *err);
+
+/* Its two halves, for who must be able to stop the second: it waits for a server that is down. */
+int pr_relay_make(const struct pr_relay_config *config, struct pr_relay **ret, struct pr_err *err);
+int pr_relay_ready(struct pr_relay *relay, struct pr_err *err);
+/* The database tried once. */
+int pr_relay_try(const struct pr_relay *relay, struct pr_err *err);
 
 /* Runs until stopped or drained. POSTROOM_OK, or why it had to give up. */
 int pr_relay_run(struct pr_relay *relay, struct pr_err *err);

@@ -21,7 +21,10 @@
 #define OVERDUE_PAUSE_US 10000
 
 const struct pr_sink_ops *const pr_sinks[] = {
-	&pr_sink_null, &pr_sink_stdout, &pr_sink_file, &pr_sink_exec, NULL,
+#ifndef PR_CALLBACK_ONLY /* an application that embeds the relay publishes by itself */
+	&pr_sink_null, &pr_sink_stdout, &pr_sink_file, &pr_sink_exec,
+#endif
+	NULL,
 };
 
 static const struct pr_sink_ops *find(const char *scheme)
@@ -110,8 +113,8 @@ int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err)
 	/* Neither error repeats the rest of the URL: a password may be in it. */
 	if (!url[len])
 		return pr_err_set(err, POSTROOM_SINK,
-				  "a sink is written SCHEME:…, as in %s; there is no ':' in it",
-				  pr_sink_file.example);
+				  "a sink is written SCHEME:…, as in file:PATH; there is no ':' in "
+				  "it");
 	snprintf(scheme, sizeof(scheme), "%.*s", (int)(len < INT_MAX ? len : INT_MAX), url);
 	ops = find(scheme);
 	if (!ops)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an application takes on board with one of the libraries, and what it does not."""
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -52,9 +53,69 @@ def Z1_a_static_library_asks_for_its_own_database_and_no_other(library):
     assert 'pthread_create' not in wanted
 
 
-@pytest.mark.parametrize('library', LIBRARIES)
+def D2_an_embedded_relay_brings_both_databases_and_no_sink_of_ours():
+    loaded = loaded_with('postroom-relay')
+    assert {'sqlite3', 'pq'} <= loaded
+    assert not loaded & {*NOT_FOR_APPLICATIONS}
+    wanted = symbols_of('nm', '-u', path_of('postroom-relay', 'a'))
+    assert 'pthread_create' in wanted
+    assert not {'fork', 'vfork', 'execve', 'posix_spawn', '_exit', 'exit'} & wanted
+
+
+@pytest.mark.parametrize('library', [*LIBRARIES, 'postroom-relay'])
 def Z1_a_library_shows_nothing_but_its_public_names(library):
     shown = symbols_of('nm', '-D', '--defined-only', path_of(library, 'so'))
     shown = {name for name in shown if not name.startswith('POSTROOM_')}  # the version's own name
     assert 'postroom_enqueue' in shown
     assert not {name for name in shown if not name.startswith('postroom_')}
+
+
+CPP = r'''
+#include <postroom/libpq.h>
+#include <postroom/relay.h>
+#include <postroom/sqlite.h>
+
+#include <cstdio>
+
+static void publish(void *context, postroom_delivery *items, size_t count, postroom_flight *flight)
+{
+	for (size_t i = 0; i < count && (i == 0 || postroom_flight_may_begin(flight)); i++) {
+		std::fprintf(static_cast<FILE *>(context), "%s\n", items[i].payload);
+		items[i].verdict = POSTROOM_DELIVERED;
+	}
+}
+
+int main(int, char **argv)
+{
+	postroom_relay_options options = postroom_relay_options();
+	postroom_relay *relay;
+	int status;
+
+	options.size = sizeof(options);
+	options.url = argv[1];
+	options.publish = publish;
+	options.context = stdout;
+	options.drain = 1;
+	status = postroom_relay_open(&options, &relay);
+	if (status >= 0)
+		status = postroom_relay_run(relay);
+	std::fputs(postroom_relay_error(relay), stderr);
+	postroom_relay_close(relay);
+	return status < 0;
+}
+'''
+
+
+@pytest.mark.skipif(not shutil.which('c++'), reason='there is no C++ compiler')
+def D2_a_program_in_cpp_embeds_a_relay(postroom, tmp_path):
+    postroom.enqueue(payload='{"n": 1}')
+    (tmp_path / 'embed.cc').write_text(CPP)
+    libraries = os.path.join(BUILD, 'src')
+    includes = [ROOT / 'include', output_of('pg_config', '--includedir').strip()]
+    subprocess.run(['c++', '-std=c++11', '-Wall', '-Wextra', '-Werror', '-pedantic',
+                    *(f'-I{path}' for path in includes), '-o', 'embed', 'embed.cc',
+                    f'-L{libraries}', '-lpostroom-relay'], check=True, cwd=tmp_path)
+    printed = subprocess.run(['./embed', postroom.db], check=True, cwd=tmp_path, capture_output=True,
+                             text=True, env={**os.environ, 'LD_LIBRARY_PATH': libraries})
+    assert (printed.stdout, printed.stderr) == ('{"n": 1}\n', '')
+    assert postroom.stats()['delivered'] == 1

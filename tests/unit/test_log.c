@@ -209,3 +209,31 @@ TEST(L1_a_real_number_is_a_number_in_both_formats)
 		close(fd);
 	}
 }
+
+static void note(void *context, enum pr_log_level level, const char *event, const char *fields)
+{
+	char *out = context;
+
+	sprintf(out + strlen(out), "%s|%s|%s\n", pr_log_levels[level], event, fields);
+}
+
+TEST(L1_a_callback_gets_each_event_as_it_ends_and_in_whole)
+{
+	char told[300] = "";
+	struct pr_log log;
+
+	pr_log_init_call(&log, PR_LOG_INFO, note, told);
+	log_one(&log, PR_LOG_DEBUG, 1);
+	log_one(&log, PR_LOG_INFO, 2);
+	CHECK_STR(told, "info|OUTBOX_WORKER_FETCH|count=2\n");
+	told[0] = '\0';
+	pr_log_event(&log, PR_LOG_WARN, "OUTBOX_SINK_BACK");
+	pr_log_end(&log);
+	pr_log_event(&log, PR_LOG_ERROR, "OUTBOX_STORE_TROUBLE");
+	pr_log_str(&log, "error", "no \"way\"");
+	pr_log_int(&log, "n", -1);
+	pr_log_end(&log);
+	CHECK_STR(told, "warn|OUTBOX_SINK_BACK|\n"
+			"error|OUTBOX_STORE_TROUBLE|error=\"no \\\"way\\\"\" n=-1\n");
+	pr_log_release(&log);
+}
