@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from conftest import PROGRAM, wait_until
+from conftest import PROGRAM, ROOT, wait_until
 from running import children_of, enqueue_many, ids_in, lines_of, sanitized
 
 WATCHDOG_USEC = '200000'
@@ -273,6 +273,17 @@ def W1_a_worker_that_can_not_be_started_ends_the_relay(postroom, manager):
                           preexec_fn=little_room)
     assert text.startswith('starting a thread: ')
     assert manager.states() == ['STOPPING=1']
+
+
+@pytest.mark.skipif(not shutil.which('systemd-analyze'), reason='systemd-analyze is missing')
+def W1_the_example_unit_is_well_formed(tmp_path):
+    unit = (ROOT / 'examples/systemd/postroom-relay.service').read_text()
+    assert '\nExecStart=/usr/local/bin/postroom relay ' in unit
+    path = tmp_path / 'postroom-relay.service'
+    path.write_text(unit.replace('/usr/local/bin/postroom', PROGRAM))
+    done = subprocess.run(['systemd-analyze', 'verify', '--man=no', '--recursive-errors=no', path],
+                          check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding='utf-8')
+    assert done.returncode == 0 and 'postroom-relay.service' not in done.stdout, done.stdout
 
 
 def unshare():
