@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker's command. Signals are blocked in every thread and taken by one
- * that does nothing else (and draws the bar of --drain): so they can come at
- * any time, while the database is being opened too.
+ * The worker's command. Signals are blocked in every thread and taken by the
+ * main one, which does nothing else but watch over the others (and draw the bar
+ * of --drain): so they can come at any time, while the database is being opened
+ * too. It has to be the main one: orphans that process 1 of a container inherits
+ * become that thread's children.
  */
-#include "cli/cli.h"
+#include "cli/supervise.h"
 
 #include "base/time.h"
 #include "relay/relay.h"
@@ -166,10 +168,15 @@ static const struct pr_param params[] = {
 
 struct watch {
 	struct cli *cli;
-	pthread_t thread;
+	const struct pr_relay_config *config;
+	pthread_t thread; /* which opens and runs the relay */
+	pthread_t watcher;
 	sigset_t set;
+	struct cli_supervisor supervisor;
 	struct pr_relay *_Atomic relay; /* NULL until it is open */
-	atomic_bool finished;
+	atomic_bool finished; /* and status and err tell how */
+	int status;
+	struct pr_err err;
 	bool stopping;
 	atomic_bool draw; /* the bar of --drain; progress is set up before */
 	struct cli_progress progress;
@@ -187,9 +194,15 @@ static void draw_progress(struct watch *watch, struct pr_relay *relay)
 static void take_signal(struct watch *watch, struct pr_relay *relay, int number)
 {
 	if (number == SIGHUP) {
-		if (relay)
-			pr_relay_reopen(relay);
-	} else if (!relay) {
+		if (!relay)
+			return;
+		cli_supervise_reloading(&watch->supervisor);
+		pr_relay_reopen(relay);
+		cli_supervise_reloaded(&watch->supervisor);
+		return;
+	}
+	cli_supervise_stopping(&watch->supervisor);
+	if (!relay) {
 		_exit(CLI_DONE); /* still waiting for the database: nothing is in flight */
 	} else if (watch->stopping) {
 		cli_fail(watch->cli, "relay: told twice to stop; what was in flight will be "
@@ -201,19 +214,19 @@ static void take_signal(struct watch *watch, struct pr_relay *relay, int number)
 	}
 }
 
-static void *watch_signals(void *context)
+static void watch_relay(struct watch *watch)
 {
-	static const struct timespec redraw = { .tv_nsec = 100000000 };
-	struct watch *watch = context;
+	static const struct timespec pause = { .tv_nsec = 100000000 };
 
 	for (;;) {
-		int number = sigtimedwait(&watch->set, NULL, &redraw);
+		int number = sigtimedwait(&watch->set, NULL, &pause);
 		struct pr_relay *relay = atomic_load(&watch->relay);
 
 		if (atomic_load(&watch->finished))
-			return NULL;
+			return;
 		if (number > 0)
 			take_signal(watch, relay, number);
+		cli_supervise_look(&watch->supervisor, relay);
 		if (relay && atomic_load(&watch->draw))
 			draw_progress(watch, relay);
 	}
@@ -233,8 +246,9 @@ static int64_t count_backlog(struct cli *cli)
 	return counts.pending + counts.processing;
 }
 
-static int run_relay(struct watch *watch, const struct pr_relay_config *config, struct pr_err *err)
+static int open_and_run(struct watch *watch, struct pr_err *err)
 {
+	const struct pr_relay_config *config = watch->config;
 	struct cli *cli = watch->cli;
 	struct pr_relay *relay = NULL;
 	int status = pr_relay_open(config, &relay, err);
@@ -249,21 +263,32 @@ static int run_relay(struct watch *watch, const struct pr_relay_config *config, 
 	return pr_relay_run(relay, err);
 }
 
+static void *run_relay(void *context)
+{
+	struct watch *watch = context;
+
+	watch->status = open_and_run(watch, &watch->err);
+	atomic_store(&watch->finished, true);
+	pthread_kill(watch->watcher, SIGHUP);
+	return NULL;
+}
+
 static int begin_watch(struct watch *watch)
 {
+	cli_supervise_begin(&watch->supervisor, watch->cli);
+	watch->watcher = pthread_self();
 	sigemptyset(&watch->set);
 	sigaddset(&watch->set, SIGTERM);
 	sigaddset(&watch->set, SIGINT);
 	sigaddset(&watch->set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &watch->set, NULL);
-	return pthread_create(&watch->thread, NULL, watch_signals, watch);
+	return pthread_create(&watch->thread, NULL, run_relay, watch);
 }
 
 static void end_watch(struct watch *watch)
 {
-	atomic_store(&watch->finished, true);
-	pthread_kill(watch->thread, SIGHUP);
 	pthread_join(watch->thread, NULL);
+	cli_supervise_end(&watch->supervisor, watch->status >= 0);
 	if (atomic_load(&watch->draw))
 		cli_progress_end(&watch->progress);
 }
@@ -318,9 +343,8 @@ static int read_config(struct cli *cli, struct relay_options *given, char tenant
 static int run(struct cli *cli, void *options)
 {
 	struct relay_options *given = options;
-	struct watch watch = { .cli = cli };
+	struct watch watch = { .cli = cli, .config = &given->config };
 	char tenant[PR_UUID_SIZE];
-	struct pr_err err = { 0 };
 	struct pr_relay *relay;
 	int status = read_config(cli, given, tenant);
 
@@ -328,15 +352,15 @@ static int run(struct cli *cli, void *options)
 		return status;
 	if (begin_watch(&watch) != 0)
 		return cli_fail(cli, "relay: can not start a thread: no resources left");
-	status = run_relay(&watch, &given->config, &err);
+	watch_relay(&watch);
 	end_watch(&watch);
 	relay = atomic_load(&watch.relay);
 	pr_relay_close(relay);
-	if (status >= 0)
+	if (watch.status >= 0)
 		return CLI_DONE;
-	if (!relay && (status == POSTROOM_INVALID || status == POSTROOM_SINK))
-		return cli_usage(cli, "%s", err.text);
-	return cli_fail(cli, "%s", err.text);
+	if (!relay && (watch.status == POSTROOM_INVALID || watch.status == POSTROOM_SINK))
+		return cli_usage(cli, "%s", watch.err.text);
+	return cli_fail(cli, "%s", watch.err.text);
 }
 
 const struct cli_command cmd_relay = {

@@ -65,6 +65,7 @@ static void repeat(struct pr_worker *worker, step_fn step)
 	int status;
 
 	do {
+		pr_pulse_beat(&worker->pulse, PAUSE_MS);
 		status = pr_worker_connect(worker, false, &err);
 		if (status >= 0)
 			status = step(worker, &done, &err);
@@ -109,7 +110,10 @@ void *pr_janitor_run(void *context)
 	int64_t summary_us = pr_mono_us() + SUMMARY_EVERY_MS * 1000;
 	int64_t elapsed_ms = 0;
 
-	while (!pr_stop_wait(&worker->relay->stop, SWEEP_EVERY_MS)) {
+	for (;;) {
+		pr_pulse_beat(&worker->pulse, SWEEP_EVERY_MS);
+		if (pr_stop_wait(&worker->relay->stop, SWEEP_EVERY_MS))
+			break;
 		repeat(worker, sweep);
 		/* In the first round too: a relay that never lives for long cleans up as well. */
 		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->retention_ms >= 0)
@@ -124,5 +128,6 @@ void *pr_janitor_run(void *context)
 		}
 		pr_log_flush(&worker->log);
 	}
+	pr_pulse_end(&worker->pulse);
 	return NULL;
 }

@@ -157,6 +157,7 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 		.log = &worker->log,
 	};
 
+	pr_pulse_beat(&worker->pulse, 0);
 	return worker->sink->ops->publish(worker->sink, items, count, &flight, err);
 }
 

@@ -10,9 +10,13 @@
 
 #include "relay/worker.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* What a step may take beyond its own deadline when everything is slow. */
+#define BUSY_MACHINE_MS 1000
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -95,6 +99,8 @@ static void prepare_worker(struct pr_relay *relay, struct pr_worker *worker)
 	const struct pr_relay_config *config = &relay->config;
 
 	worker->relay = relay;
+	/* Publishing, settling and any answer of the database end within a lease. */
+	worker->pulse.step_ms = relay->config.lease_ms + BUSY_MACHINE_MS;
 	worker->batch = &worker->batches[0];
 	if (config->log)
 		pr_log_init_call(&worker->log, config->log_level, config->log, config->log_context);
@@ -121,11 +127,15 @@ int pr_relay_make(const struct pr_relay_config *config, struct pr_relay **ret, s
 	pr_breaker_init(&relay->breaker);
 	pr_rates_init(&relay->rates, pr_mono_us());
 	prepare_worker(relay, &relay->janitor);
+	snprintf(relay->janitor.name, sizeof(relay->janitor.name), "janitor");
 	relay->workers = calloc((size_t)config->workers, sizeof(*relay->workers));
 	status = relay->workers ? pr_stop_init(&relay->stop, err) : pr_err_nomem(err);
 	for (int64_t i = 0; status >= 0 && i < config->workers; i++) {
-		prepare_worker(relay, &relay->workers[i]);
-		status = open_sink(config, &relay->workers[i].sink, err);
+		struct pr_worker *worker = &relay->workers[i];
+
+		prepare_worker(relay, worker);
+		snprintf(worker->name, sizeof(worker->name), "worker %d", (int)i + 1);
+		status = open_sink(config, &worker->sink, err);
 	}
 	if (status < 0) {
 		pr_relay_close(relay);
@@ -156,6 +166,7 @@ static int start(struct pr_worker *worker, void *(*body)(void *), struct pr_err 
 
 	if (code)
 		return pr_err_set(err, POSTROOM_NOMEM, "starting a thread: %s", strerror(code));
+	pthread_setname_np(worker->thread, worker->name);
 	worker->started = true;
 	return POSTROOM_OK;
 }

@@ -65,6 +65,18 @@ struct pr_relay_report {
 };
 void pr_relay_report(struct pr_relay *relay, struct pr_relay_report *ret);
 
+/* How it is, told without waiting for anybody. */
+struct pr_relay_health {
+	bool running;	   /* every thread has begun its work */
+	int64_t silent_ms; /* a thread that should have been heard of was not for so long; 0: none */
+	char who[20];	   /* which one */
+	bool overdue;	   /* told to stop, and the grace has passed */
+	int64_t database_away_ms; /* 0: it is there */
+	int64_t sink_away_ms;	  /* 0: it is there */
+	char reason[300];	  /* why the sink is away */
+};
+void pr_relay_health(struct pr_relay *relay, struct pr_relay_health *ret);
+
 void pr_relay_close(struct pr_relay *relay);
 
 #endif

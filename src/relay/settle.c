@@ -74,6 +74,7 @@ int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t c
 	if (count == 0)
 		return POSTROOM_OK;
 	for (;;) {
+		pr_pulse_beat(&worker->pulse, 0);
 		status = pr_worker_connect(worker, true, err);
 		if (status >= 0)
 			status = worker->store->ops->settle(worker->store, &pr_table_outbox, items,
@@ -101,6 +102,7 @@ int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t co
 	if (!store || pr_stop_requested(&worker->relay->stop))
 		return pr_settle_items(worker, items, count, err);
 	next = pr_claim_prepare(worker, (int32_t)config->batch_size);
+	pr_pulse_beat(&worker->pulse, 0);
 	status = store->ops->turn(store, &pr_table_outbox, items, count, &config->policy,
 				  &next.claim, next.batch, err);
 	if (status < 0 && status != POSTROOM_LEASE_LOST)

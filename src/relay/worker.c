@@ -14,6 +14,9 @@
 /* An idle --drain looks often: somebody waits for it. */
 #define DRAIN_POLL_MS 20
 
+/* Between two tries of a database that is away. */
+#define PAUSE_MAX_MS 1000
+
 int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *err)
 {
 	struct pr_relay *relay = worker->relay;
@@ -24,6 +27,7 @@ int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *e
 		.answer_ms = relay->config.lease_ms,
 		.busy_wait_ms = relay->config.drain ? PR_DRAIN_PATIENCE_MS : -1,
 		.stop = &relay->stop,
+		.pulse = &worker->pulse,
 		.finishing = finishing,
 	};
 	int status;
@@ -57,8 +61,9 @@ int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err)
 	if (relay->config.drain &&
 	    pr_mono_us() - worker->trouble_since_us >= PR_DRAIN_PATIENCE_MS * 1000LL)
 		return err->status;
+	pr_pulse_beat(&worker->pulse, PAUSE_MAX_MS);
 	/* While stopping, what is published still wants to be settled: shorter pauses, but pauses. */
-	if (pr_stop_wait(&relay->stop, pr_random_between(&worker->random, 200, 1000)))
+	if (pr_stop_wait(&relay->stop, pr_random_between(&worker->random, 200, PAUSE_MAX_MS)))
 		pr_stop_wait(NULL, 50);
 	return POSTROOM_OK;
 }
@@ -134,6 +139,7 @@ static int rest(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
 		worker->rest_ms = pr_random_between(&worker->random,
 						    longest_ms - longest_ms / 4, longest_ms);
 	pr_log_flush(&worker->log);
+	pr_pulse_beat(&worker->pulse, worker->rest_ms);
 	status = worker->store->ops->wait(worker->store, &pr_table_outbox, &config->scope,
 					  worker->rest_ms, err);
 	tell_deaf(worker);
@@ -154,6 +160,7 @@ static bool wait_for_sink(struct pr_worker *worker, int64_t wait_ms, struct pr_e
 			   PR_DRAIN_PATIENCE_MS / 1000, reason);
 		return true;
 	}
+	pr_pulse_beat(&worker->pulse, wait_ms);
 	pr_stop_wait(&relay->stop, wait_ms);
 	return false;
 }
@@ -170,6 +177,7 @@ static int work(struct pr_worker *worker)
 		bool dry = false;
 		int status;
 
+		pr_pulse_beat(&worker->pulse, 0);
 		switch (pr_breaker_ask(&relay->breaker, &wait_ms)) {
 		case PR_BREAKER_OPEN:
 			if (wait_for_sink(worker, wait_ms, err))
@@ -203,5 +211,6 @@ void *pr_worker_run(void *context)
 	if (worker->status < 0)
 		pr_stop_request(&worker->relay->stop, worker->relay->config.shutdown_grace_ms);
 	pr_log_flush(&worker->log);
+	pr_pulse_end(&worker->pulse);
 	return NULL;
 }

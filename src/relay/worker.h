@@ -3,6 +3,7 @@
 #ifndef PR_RELAY_WORKER_H
 #define PR_RELAY_WORKER_H
 
+#include "base/pulse.h"
 #include "relay/breaker.h"
 #include "relay/lease.h"
 #include "relay/relay.h"
@@ -20,6 +21,8 @@
 struct pr_worker {
 	struct pr_relay *relay;
 	pthread_t thread;
+	char name[20]; /* for people and top: "worker 1" */
+	struct pr_pulse pulse;
 	bool started;
 	int status; /* how it ended */
 	struct pr_err err;
@@ -36,7 +39,7 @@ struct pr_worker {
 	int64_t suspects_at_us;	 /* when to look for expired leases again */
 	bool suspected;		 /* the last pass found one: now it is the others' turn */
 	unsigned reopened;	 /* the last reopen request this worker has followed */
-	int64_t trouble_since_us; /* since when the database fails; 0: it does not */
+	_Atomic int64_t trouble_since_us; /* since when the database fails; 0: it does not */
 };
 
 struct pr_relay {

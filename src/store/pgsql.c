@@ -237,6 +237,7 @@ int pr_pgsql_wait_socket(struct pgsql_store *store, short events, int64_t until_
 		if (left_ms <= 0)
 			return pr_err_set(err, POSTROOM_UNAVAILABLE, "%s: no answer from %s", doing,
 					  store->shown);
+		pr_pulse_beat(store->pulse, 0);
 		/* Short enough to see the end of a grace. */
 		if (poll(fds, 2, left_ms < 1000 ? (int)left_ms : 1000) > 0 && fds[0].revents)
 			return POSTROOM_OK;
@@ -518,6 +519,7 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 		return pr_err_nomem(err);
 	store->answer_ms = config->answer_ms;
 	store->stop = config->stop;
+	store->pulse = config->pulse;
 	pr_url_redact(config->url, store->shown, sizeof(store->shown));
 	store->url = strdup(config->url);
 	status = store->url ? pr_pgsql_connect(store, config, err) : pr_err_nomem(err);

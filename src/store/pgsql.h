@@ -67,6 +67,7 @@ struct pgsql_store {
 	bool rung; /* the last sleep was ended by the bell */
 	int64_t answer_ms; /* how long an answer may take; 0: as long as it does */
 	const struct pr_stop *stop;
+	struct pr_pulse *pulse;
 	postroom_box *box;
 	/* See pgsql_claim.c. */
 	struct pgsql_reading reading[PG_ARMS_IN_TURN];

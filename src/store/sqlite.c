@@ -130,6 +130,7 @@ int pr_sqlite_wait_for_lock(void *context, int tries)
 		return 0;
 	if (store->finishing ? pr_stop_overdue(store->stop) : pr_stop_requested(store->stop))
 		return 0;
+	pr_pulse_beat(store->pulse, pause_ms);
 	pr_stop_wait(store->finishing ? NULL : store->stop,
 		     pr_random_between(&store->base.random, 1, pause_ms));
 	return 1;
@@ -386,6 +387,7 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 	store->bell = -1;
 	store->busy_wait_ms = config->busy_wait_ms;
 	store->stop = config->stop;
+	store->pulse = config->pulse;
 	store->path = strdup(path_in(config->url));
 	status = store->path ? open_file(store, config->create, err) : pr_err_nomem(err);
 	if (status < 0) {

@@ -60,6 +60,7 @@ struct sqlite_store {
 	int64_t busy_wait_ms;
 	int64_t busy_since_us; /* when the wait for the lock began; for the error */
 	const struct pr_stop *stop;
+	struct pr_pulse *pulse;
 	bool finishing; /* this transaction settles: a stop does not end its wait, only the grace does */
 	postroom_box *box;
 	int bell;		   /* inotify, from the first sleep on; -1: none */

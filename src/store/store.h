@@ -10,6 +10,7 @@
 #define PR_STORE_STORE_H
 
 #include "base/err.h"
+#include "base/pulse.h"
 #include "base/stop.h"
 #include "base/uuid.h"
 #include "core/batch.h"
@@ -25,6 +26,7 @@ struct pr_store_config {
 	int64_t answer_ms;	     /* how long a server's answer may take; 0: as long as it does */
 	const char *schema;	     /* PostgreSQL; NULL: the first of the search_path */
 	const struct pr_stop *stop;  /* ends waits; NULL: nobody stops us */
+	struct pr_pulse *pulse;	     /* beats in waits that go on; NULL: nobody listens */
 	bool finishing;		     /* connecting ends with the grace, not with the request to stop */
 };
 
