@@ -8,6 +8,7 @@ that $POSTROOM_DB names, so that a command line needs no --db.
 import json
 import os
 import pathlib
+import shutil
 import sqlite3
 import subprocess
 import time
@@ -17,6 +18,16 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get('POSTROOM') or str(ROOT / 'build' / 'postroom')
 PATIENCE = 60  # seconds after which a condition will never come true
+
+
+def can_trace():
+    if not shutil.which('strace'):
+        return False
+    return subprocess.run(['strace', '-qq', '-o', '/dev/null', 'true'], check=False,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+needs_strace = pytest.mark.skipif(not can_trace(), reason='strace is missing or may not trace here')
 
 
 def wait_until(condition, what='the condition'):

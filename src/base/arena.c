@@ -85,22 +85,30 @@ char *pr_arena_strdup(struct pr_arena *arena, const char *text)
 	return pr_arena_copy(arena, text, strlen(text));
 }
 
+char *pr_arena_vprintf(struct pr_arena *arena, const char *format, va_list args)
+{
+	va_list again;
+	char *text;
+	int len;
+
+	va_copy(again, args);
+	len = vsnprintf(NULL, 0, format, again);
+	va_end(again);
+	if (len < 0)
+		return NULL;
+	text = pr_arena_alloc(arena, (size_t)len + 1);
+	if (text)
+		vsnprintf(text, (size_t)len + 1, format, args);
+	return text;
+}
+
 char *pr_arena_printf(struct pr_arena *arena, const char *format, ...)
 {
 	va_list args;
 	char *text;
-	int len;
 
 	va_start(args, format);
-	len = vsnprintf(NULL, 0, format, args);
-	va_end(args);
-	if (len < 0)
-		return NULL;
-	text = pr_arena_alloc(arena, (size_t)len + 1);
-	if (!text)
-		return NULL;
-	va_start(args, format);
-	vsnprintf(text, (size_t)len + 1, format, args);
+	text = pr_arena_vprintf(arena, format, args);
 	va_end(args);
 	return text;
 }

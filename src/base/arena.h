@@ -3,6 +3,7 @@
 #ifndef PR_BASE_ARENA_H
 #define PR_BASE_ARENA_H
 
+#include <stdarg.h>
 #include <stddef.h>
 
 struct pr_arena_chunk;
@@ -16,6 +17,8 @@ struct pr_arena {
 void *pr_arena_alloc(struct pr_arena *arena, size_t size);
 void *pr_arena_copy(struct pr_arena *arena, const void *data, size_t size); /* adds a NUL behind it */
 char *pr_arena_strdup(struct pr_arena *arena, const char *text);
+char *pr_arena_vprintf(struct pr_arena *arena, const char *format, va_list args)
+	__attribute__((format(printf, 2, 0)));
 char *pr_arena_printf(struct pr_arena *arena, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -148,16 +148,9 @@ const char *postroom_flight_text(postroom_flight *flight, const char *format, ..
 {
 	va_list args;
 	char *text;
-	int len;
 
 	va_start(args, format);
-	len = vsnprintf(NULL, 0, format, args);
-	va_end(args);
-	text = len < 0 ? NULL : pr_arena_alloc(flight->flight->arena, (size_t)len + 1);
-	if (!text)
-		return NULL;
-	va_start(args, format);
-	vsnprintf(text, (size_t)len + 1, format, args);
+	text = pr_arena_vprintf(flight->flight->arena, format, args);
 	va_end(args);
 	return text;
 }

@@ -143,9 +143,6 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	int64_t lanes = 0;
 	size_t changes = 0;
 
-	/* Marks are of no use beyond the look into all lanes that they began with. */
-	if (!store->reading[PG_ARM_LANES].from_mark)
-		memset(store->epochs, 0, sizeof(store->epochs));
 	pr_buf_reset(&store->lanes);
 	for (int row = 0; row < PQntuples(result) && count > 0; row++) {
 		int32_t lane = pr_pgsql_read_int4(result, row, PG_COL_LANE);

@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-from conftest import PROGRAM
+from conftest import PROGRAM, needs_strace
 
 SOAK = os.environ.get('POSTROOM_SOAK') == '1'
 CALLS = ['pwrite64', 'write', 'fdatasync', 'fsync', 'ftruncate', 'unlink', 'openat', 'fcntl', 'mmap',
@@ -24,14 +24,7 @@ RARE = ['fsync', 'ftruncate', 'unlink']  # there may be none
 MESSAGES = 3
 
 
-def can_trace():
-    if not shutil.which('strace'):
-        return False
-    return subprocess.run(['strace', '-qq', '-o', '/dev/null', 'true'], check=False,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
-
-
-pytestmark = pytest.mark.skipif(not can_trace(), reason='strace is missing or may not trace here')
+pytestmark = needs_strace
 
 
 def traced(postroom, call, action, n, *args):

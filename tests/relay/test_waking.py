@@ -2,25 +2,17 @@
 """Waking a relay that sleeps, on SQLite (D3): the trace of its system calls tells what ended a sleep."""
 import os
 import re
-import shutil
 import signal
 import sqlite3
 import subprocess
 
 import pytest
 
-from conftest import PROGRAM, wait_until
+from conftest import PROGRAM, needs_strace, wait_until
 from running import children_of, lines_of
 
 
-def can_trace():
-    if not shutil.which('strace'):
-        return False
-    return subprocess.run(['strace', '-qq', '-o', '/dev/null', 'true'], check=False,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
-
-
-pytestmark = pytest.mark.skipif(not can_trace(), reason='strace is missing or may not trace here')
+pytestmark = needs_strace
 
 # One that sleeps for so long has been idle for as long.
 LONG_MS = 2000

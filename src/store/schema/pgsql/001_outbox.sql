@@ -180,7 +180,7 @@ CREATE TABLE {schema}postroom_lanes (
 		(locked_by IS NULL) = (locked_until IS NULL) AND (locked_by IS NULL) = (in_flight IS NULL))
 ) WITH (
 	fillfactor = 20,
-	-- What is in flight stands aside: the rows stay small however many of their versions are kept.
+	-- A part of a batch is kept in the row; what a whole lane has in flight stands aside.
 	toast_tuple_target = 1024,
 	autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
 	autovacuum_vacuum_cost_delay = 0,
