@@ -5,15 +5,37 @@
 
 #include "base/log.h"
 #include "base/stop.h"
+#include "base/url.h"
 #include "core/verdict.h"
 #include "relay/rates.h"
 #include "sink/callback.h"
 #include "store/store.h"
 
+/* One sink of a configuration and how it may be used. */
+struct pr_relay_sink {
+	const char *name; /* NULL: not from a configuration */
+	const char *url;
+	const struct pr_url_setting *settings; /* beside those behind the URL's '?' */
+	size_t setting_count;
+	int64_t concurrency; /* messages in its hands at once; 0: as many as it likes */
+	double rate;	     /* messages a second; 0: as many as it takes */
+};
+
+/* Which messages a sink gets. The first one that fits counts. */
+struct pr_relay_route {
+	const char *ns;	   /* NULL: any */
+	const char *topic; /* pattern; NULL: any */
+	size_t sink;	   /* index into sinks */
+};
+
 struct pr_relay_config {
 	const char *url;    /* database */
 	const char *schema; /* PostgreSQL; NULL: the first of the search_path */
 	const char *to;	    /* sink URL */
+	const struct pr_relay_sink *sinks; /* instead of it, with routes */
+	size_t sink_count;
+	const struct pr_relay_route *routes;
+	size_t route_count;
 	struct pr_callback callback; /* instead of it */
 	struct pr_scope scope;
 	int64_t workers;
