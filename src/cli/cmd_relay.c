@@ -470,7 +470,9 @@ const struct cli_command cmd_relay = {
 		 "them, until SIGTERM or SIGINT: then it finishes or gives back what is in "
 		 "flight and exits 0. A second signal ends it at once. SIGHUP makes file: "
 		 "sinks reopen their files. Nothing is lost either way, and any number of "
-		 "relays may share a database.",
+		 "relays may share a database.\n\n"
+		 "Where messages go is said by --to, or by the sinks and routes of a "
+		 "configuration, which can hold the other settings too.",
 	.examples = "postroom relay --to stdout: --drain\n"
 		    "postroom relay --to file:/var/log/events.ndjson --topic 'orders.*'\n"
 		    "postroom relay --to 'exec:./deliver.sh' --workers 4 --publish-timeout 5s\n"

@@ -129,7 +129,7 @@ static void put_section(const struct pr_config *config, const char *section, con
 	pr_buf_printf(out, "%s:\n", section);
 	for (const struct pr_config_value *value = config->values; value; value = value->next) {
 		if (is_in(value, section))
-			put_line(out, "  ", value, target);
+			value = put_line(out, "  ", value, target);
 	}
 }
 

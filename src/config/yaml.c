@@ -249,25 +249,19 @@ static bool read_stream(struct reader *reader, struct pr_yaml **ret)
 	return true;
 }
 
-int pr_yaml_parse(const char *file, const char *text, size_t len, struct pr_arena *arena,
-		  struct pr_faults *faults, struct pr_yaml **ret, struct pr_err *err)
+/* text ends in a NUL, which len does not count. */
+static int parse(struct reader *reader, size_t len, struct pr_yaml **ret, struct pr_err *err)
 {
-	struct reader reader = { .file = file, .text = text, .arena = arena, .faults = faults };
 	struct pr_yaml *tree = NULL;
-	bool good;
 
-	*ret = NULL;
-	if (!yaml_parser_initialize(&reader.parser))
+	if (!yaml_parser_initialize(&reader->parser))
 		return pr_err_nomem(err);
-	yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, len);
-	good = read_stream(&reader, &tree);
-	yaml_event_delete(&reader.event);
-	yaml_parser_delete(&reader.parser);
-	if (reader.nomem)
-		return pr_err_nomem(err);
-	if (good)
+	yaml_parser_set_input_string(&reader->parser, (const unsigned char *)reader->text, len);
+	if (read_stream(reader, &tree))
 		*ret = tree;
-	return POSTROOM_OK;
+	yaml_event_delete(&reader->event);
+	yaml_parser_delete(&reader->parser);
+	return reader->nomem ? pr_err_nomem(err) : POSTROOM_OK;
 }
 
 static bool slurp(const char *file, struct pr_buf *text, struct pr_faults *faults)
@@ -296,15 +290,17 @@ static bool slurp(const char *file, struct pr_buf *text, struct pr_faults *fault
 int pr_yaml_read(const char *file, struct pr_arena *arena, struct pr_faults *faults,
 		 struct pr_yaml **ret, struct pr_err *err)
 {
+	struct reader reader = { .file = file, .arena = arena, .faults = faults };
 	PR_CLEANUP_BUF struct pr_buf text = { 0 };
 
 	*ret = NULL;
 	if (!slurp(file, &text, faults))
 		return POSTROOM_OK;
+	pr_buf_putc(&text, '\0');
 	if (text.failed)
 		return pr_err_nomem(err);
-	pr_buf_putc(&text, '\0');
-	return pr_yaml_parse(file, text.data, text.len - 1, arena, faults, ret, err);
+	reader.text = text.data;
+	return parse(&reader, text.len - 1, ret, err);
 }
 
 struct pr_yaml *pr_yaml_find(const struct pr_yaml *map, const char *name)

@@ -38,14 +38,10 @@ struct pr_yaml {
 };
 
 /*
- * The one document of a text, which is a map. What is wrong with it goes to
- * faults, with file before it, and *ret is NULL then. Names and strings live in
- * the arena. Fails only when there is no memory.
+ * The one document of a file, which is a map. What is wrong with it goes to
+ * faults, with the file before it, and *ret is NULL then. Names and strings live
+ * in the arena. Fails only when there is no memory.
  */
-int pr_yaml_parse(const char *file, const char *text, size_t len, struct pr_arena *arena,
-		  struct pr_faults *faults, struct pr_yaml **ret, struct pr_err *err);
-
-/* The same with the file's own text. */
 int pr_yaml_read(const char *file, struct pr_arena *arena, struct pr_faults *faults,
 		 struct pr_yaml **ret, struct pr_err *err);
 

@@ -9,6 +9,7 @@ struct options {
 	int64_t workers;
 	int64_t retention_ms;
 	int64_t dead_retention_ms;
+	struct pr_param_list headers;
 };
 
 static const struct pr_param params[] = {
@@ -27,6 +28,7 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_PERIOD,
 	  .offset = offsetof(struct options, dead_retention_ms),
 	  .fallback = "never" },
+	{ .name = "header", .type = PR_PARAM_LIST, .offset = offsetof(struct options, headers) },
 	{ 0 },
 };
 
@@ -168,5 +170,32 @@ TEST(G1_a_later_fault_blames_what_was_given)
 		  "c.yaml:4: relay.workers: topic is too long for workers\n"
 		  "topic is too long\n");
 	pr_faults_release(&faults);
+	pr_config_free(config);
+}
+
+TEST(G1_what_may_be_given_several_times_takes_a_list)
+{
+	struct options options;
+	struct pr_buf shown = { 0 };
+	char text[300];
+	struct pr_config *config;
+
+	setenv("SECOND", "two", 1);
+	snprintf(text, sizeof(text), "%srelay:\n  header: [ one, '${SECOND}', three ]\n", plain);
+	config = load_text(text, &options);
+	CHECK_INT(options.headers.count, 3);
+	CHECK_STR(options.headers.items[0], "one");
+	CHECK_STR(options.headers.items[1], "two");
+	pr_config_put_yaml(config, &options, &shown);
+	CHECK_CONTAINS(pr_buf_text(&shown), "\n  header: [one, \"***\", three]  # c.yaml:4\n");
+	pr_buf_reset(&shown);
+	pr_config_put_json(config, &options, &shown);
+	CHECK_CONTAINS(pr_buf_text(&shown), "\"header\":[\"one\",\"***\",\"three\"]}");
+	pr_buf_release(&shown);
+	pr_config_free(config);
+
+	snprintf(text, sizeof(text), "%srelay: { header: one }\n", plain);
+	config = load_text(text, &options);
+	CHECK_INT(options.headers.count, 1);
 	pr_config_free(config);
 }
