@@ -410,8 +410,8 @@ static int show(struct cli *cli, const struct relay_options *options,
 /* One sink for everything is all that the dispatcher can be told. */
 static int choose_sink(struct cli *cli, struct pr_relay_config *config)
 {
-	const struct pr_relay_sink *sink = &config->sinks[0];
-	const struct pr_relay_route *route = &config->routes[0];
+	const struct pr_relay_sink *sink = config->sinks;
+	const struct pr_relay_route *route = config->routes;
 
 	if (config->to)
 		return CLI_DONE;
