@@ -89,6 +89,7 @@ struct pgsql_store {
 	bool many_keys;		 /* it was full, and of many keys */
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
 	/* See pgsql_floor.c. */
+	int64_t look_us;	 /* what the last look into all lanes took */
 	size_t since_raised;	 /* messages taken from lanes since the floors were thought of */
 	int64_t raise_due_us;
 	int64_t lower_due_us;

@@ -246,13 +246,15 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 {
 	struct pgsql_reading *reading = &store->reading[asking->arm];
 	int64_t now_us = pr_mono_us();
-	int64_t pause_us = (now_us - asking->begun_us) * HEAD_SHARE;
+	int64_t took_us = now_us - asking->begun_us, pause_us = took_us * HEAD_SHARE;
 	bool many_keys = store->many_keys;
 
 	if (asking->arm == PG_ARM_TURN && count > 0)
 		set_mark(store, result);
 	if (asking->arm == PG_ARM_LANES)
 		pr_pgsql_learn_lanes(store, asking, result, count);
+	if (asking->arm == PG_ARM_LANES && !reading->from_mark)
+		store->look_us = took_us;
 	if (!reading->from_mark)
 		reading->head_due_us = now_us + (pause_us < REREAD_US ? pause_us : REREAD_US);
 	reading->busy = met >= asking->limit;

@@ -24,8 +24,10 @@
 
 #include <stdlib.h>
 
-/* Fewer dead entries than this are passed in no time. */
-#define RAISE_AFTER 1000
+/* Now and then, or as soon as there is reason to think that many dead entries are passed. */
+#define RAISE_AFTER 50000
+#define RAISE_AFTER_SLOW 1000
+#define SLOW_LOOK_US 20000
 #define RAISE_EVERY_US 250000
 #define LOWER_EVERY_US 60000000LL
 
@@ -75,10 +77,11 @@ int pr_pgsql_raise_floors(struct pgsql_store *store, const struct pr_table *tabl
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
+	bool slow = store->look_us >= SLOW_LOOK_US;
 	int status = POSTROOM_OK;
 
-	if (store->kind != PR_LEASE_LANE || store->since_raised < RAISE_AFTER ||
-	    pr_mono_us() < store->raise_due_us)
+	if (store->kind != PR_LEASE_LANE || pr_mono_us() < store->raise_due_us ||
+	    store->since_raised < (slow ? RAISE_AFTER_SLOW : RAISE_AFTER))
 		return POSTROOM_OK;
 	pr_pgsql_text(&params, store->floor_seq ? store->holders.data : "{}");
 	result = pr_pgsql_run(store, PG_HOLDERS, table, HOLDERS, &params, false,

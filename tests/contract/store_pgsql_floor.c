@@ -33,6 +33,7 @@ static bool deliver(const char *wanted)
 /* Busy enough for floors to be thought of, and over with it. */
 static void deliver_many(void)
 {
+	pgsql_store(store)->look_us = 1000000;
 	sql(app, "INSERT INTO postroom_outbox (topic, payload) "
 		 "SELECT 't', '1' FROM generate_series(1, 2000)");
 	do
