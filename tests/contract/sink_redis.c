@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MIB ((size_t)1024 * 1024)
+#define LONG ((size_t)32 * 1024 * 1024) /* more than the buffers on the way to the server */
 
 static struct server server;
 static struct rig rig;
@@ -193,7 +193,7 @@ TEST(K6_a_stream_that_the_user_may_not_write_fails_alone)
 
 TEST(K6_a_body_that_the_server_finds_too_long_fails_alone)
 {
-	char *body = calloc(2, MIB);
+	char *body = calloc(LONG, 1);
 	postroom_delivery *items;
 
 	CHECK(body != NULL);
@@ -202,7 +202,7 @@ TEST(K6_a_body_that_the_server_finds_too_long_fails_alone)
 	open_target("events");
 	items = rig_items(&rig, 3);
 	items[1].body = body;
-	items[1].body_len = 2 * MIB;
+	items[1].body_len = LONG;
 	rig_publish(&rig, items, 3);
 	CHECK_INT(items[0].verdict, POSTROOM_UNTRIED);
 	CHECK_MSG(items[1].verdict == POSTROOM_FAILED, "%d: %s", items[1].verdict, items[1].reason);
