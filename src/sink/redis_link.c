@@ -152,8 +152,8 @@ static int greet(struct pr_redis_link *link, const struct pr_flight *flight, int
 	return probe_disk(link, flight, until_us, err);
 }
 
-static int connect_link(struct pr_redis_link *link, const struct pr_flight *flight, int64_t until_us,
-			struct pr_err *err)
+static int connect_link(struct pr_redis_link *link, const struct pr_flight *flight,
+			int64_t until_us, struct pr_err *err)
 {
 	int fd;
 	int status = pr_flight_dial(flight, &link->address, until_us, &fd, err);

@@ -75,8 +75,8 @@ static int refuse_field(const struct piece *piece, struct pr_err *err)
 		return pr_err_set(err, POSTROOM_SINK,
 				  "the braces of the target do not pair; a brace that is meant "
 				  "is written twice: {{ or }}");
-	snprintf(name, sizeof(name), "%.*s",
-		 (int)(piece->len < FIELD_MAX ? piece->len : FIELD_MAX), piece->start);
+	snprintf(name, sizeof(name), "%.*s", (int)(piece->len < FIELD_MAX ? piece->len : FIELD_MAX),
+		 piece->start);
 	nearest = pr_text_nearest(name, fields);
 	if (nearest)
 		return pr_err_set(err, POSTROOM_SINK,

@@ -76,11 +76,11 @@ static bool answers(const struct server *server)
 void redis_start(struct server *server, const char *setting, const char *value)
 {
 	char port[16];
-	const char *const argv[] = { "redis-server", "--port",	     port,	"--bind",
-				     SERVER_HOST,    "--appendonly", "yes",	"--appendfsync",
-				     "always",	     "--save",	     "",	"--requirepass",
-				     REDIS_PASSWORD,	     "--loglevel",   "warning", setting,
-				     value,	     NULL };
+	const char *const argv[] = {
+		"redis-server", "--port",	 port,	    "--bind", SERVER_HOST, "--appendonly",
+		"yes",		"--appendfsync", "always",  "--save", "",	   "--requirepass",
+		REDIS_PASSWORD, "--loglevel",	 "warning", setting,  value,	   NULL
+	};
 
 	snprintf(port, sizeof(port), "%d", server->port);
 	server_spawn(server, argv);
@@ -175,8 +175,7 @@ static bool answer(const redisReply *fields, void *context)
 	return false;
 }
 
-bool redis_field(const struct server *server, const char *id, const char *name,
-		 struct pr_buf *out)
+bool redis_field(const struct server *server, const char *id, const char *name, struct pr_buf *out)
 {
 	struct question question = { .id = id, .name = name, .out = out };
 

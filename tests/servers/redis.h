@@ -16,7 +16,6 @@ redisReply *redis_ask(const struct server *server, const char *format, ...);
 void redis_tell(const struct server *server, const char *format, ...); /* the same, forgotten */
 
 /* A field of the entry of a message, in whatever stream; false if it has none. */
-bool redis_field(const struct server *server, const char *id, const char *name,
-		 struct pr_buf *out);
+bool redis_field(const struct server *server, const char *id, const char *name, struct pr_buf *out);
 
 #endif
