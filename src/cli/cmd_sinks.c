@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "sink/sink.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const types[] = {
@@ -74,12 +75,12 @@ static void put_one(struct cli *cli, const struct pr_sink_ops *sink)
 
 static int unknown_sink(struct cli *cli, const char *name)
 {
-	PR_CLEANUP_BUF struct pr_buf names = { 0 };
+	char scheme[64];
+	struct pr_err err;
 
-	for (size_t i = 0; pr_sinks[i]; i++)
-		pr_buf_printf(&names, "%s%s", i > 0 ? ", " : "", pr_sinks[i]->schemes[0]);
-	return cli_fail(cli, "sinks: there is no sink \"%s\"; there are %s", name,
-			pr_buf_text(&names));
+	snprintf(scheme, sizeof(scheme), "%.*s", (int)strcspn(name, ":"), name);
+	pr_sink_unknown(scheme, &err);
+	return cli_fail(cli, "sinks: %s", err.text);
 }
 
 static void put_all(struct cli *cli)

@@ -52,7 +52,7 @@ static const struct pr_sink_ops *find(const char *scheme)
 	return NULL;
 }
 
-static int unknown(const char *scheme, struct pr_err *err)
+int pr_sink_unknown(const char *scheme, struct pr_err *err)
 {
 	const char *known[KNOWN_MAX + 1] = { NULL };
 	char list[500] = "";
@@ -139,7 +139,7 @@ int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err)
 	snprintf(scheme, sizeof(scheme), "%.*s", (int)(len < INT_MAX ? len : INT_MAX), url);
 	ops = find(scheme);
 	if (!ops)
-		return unknown(scheme, err);
+		return pr_sink_unknown(scheme, err);
 
 	sink = calloc(1, ops->size);
 	if (!sink)

@@ -182,6 +182,46 @@ TEST(K6_a_server_that_can_not_take_it_now_is_an_outage)
 	end();
 }
 
+static bool is_busy(void)
+{
+	redisContext *context = redisConnect(SERVER_HOST, server.port);
+	redisReply *reply;
+	bool busy;
+
+	CHECK(context != NULL && !context->err);
+	freeReplyObject(redisCommand(context, "AUTH " REDIS_PASSWORD));
+	reply = redisCommand(context, "PING");
+	busy = reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "BUSY", 4) == 0;
+	freeReplyObject(reply);
+	redisFree(context);
+	return busy;
+}
+
+TEST(K6_a_server_busy_with_a_script_is_an_outage)
+{
+	redisContext *other;
+	int sent = 0;
+
+	start();
+	open_target("events");
+	CHECK_INT(publish_one("a"), POSTROOM_DELIVERED);
+	redis_tell(&server, "CONFIG SET busy-reply-threshold 1");
+	other = redisConnect(SERVER_HOST, server.port);
+	CHECK(other != NULL && !other->err);
+	redisAppendCommand(other, "AUTH " REDIS_PASSWORD);
+	redisAppendCommand(other, "EVAL %s 0", "while true do end");
+	CHECK(redisBufferWrite(other, &sent) == REDIS_OK && sent);
+	while (!is_busy())
+		wait_a_moment();
+	check_outage("BUSY");
+	check_outage("BUSY"); /* by a new connection */
+	redis_tell(&server, "SCRIPT KILL");
+	while (publish_one("a") != POSTROOM_DELIVERED)
+		wait_a_moment();
+	redisFree(other);
+	end();
+}
+
 TEST(K6_a_stream_that_the_user_may_not_write_fails_alone)
 {
 	postroom_delivery *items;
