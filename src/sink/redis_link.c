@@ -95,7 +95,10 @@ static bool says_no(const redisReply *reply)
 	return value->type == REDIS_REPLY_STRING && strcmp(value->str, "no") == 0;
 }
 
-/* What a server loses that keeps its streams in memory alone; one that will not say is left in peace. */
+/*
+ * Warns of a server that keeps its streams in memory alone. One that will not
+ * say is left in peace.
+ */
 static int probe_disk(struct pr_redis_link *link, const struct pr_flight *flight, int64_t until_us,
 		      struct pr_err *err)
 {

@@ -23,7 +23,7 @@ struct piece {
 	bool field;
 };
 
-/* The next piece, or false at the end. A brace that does not pair is a piece of field with len 0. */
+/* The next piece, or false at the end. A brace that does not pair is a field of no length. */
 static bool next_piece(const char **at, struct piece *ret)
 {
 	const char *start = *at;

@@ -11,7 +11,7 @@
 /* With one setting more, as in ("--cluster-enabled", "yes"). */
 void redis_start(struct server *server, const char *setting, const char *value);
 
-/* What Redis says to a command (as of redisCommand()); no error is expected. The caller frees it. */
+/* What Redis says to a command; no error is expected. The caller frees it. */
 redisReply *redis_ask(const struct server *server, const char *format, ...);
 void redis_tell(const struct server *server, const char *format, ...); /* the same, forgotten */
 

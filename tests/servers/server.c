@@ -23,7 +23,7 @@ static struct sockaddr_in here(int port)
 				     .sin_addr = { htonl(INADDR_LOOPBACK) } };
 }
 
-/* Below the ports that the system gives to clients: none of those can take it before the server does. */
+/* Below the ports that the system gives to clients: none can take it before the server does. */
 int server_free_port(void)
 {
 	static int tried;
