@@ -26,8 +26,26 @@ const struct pr_sink_ops *const pr_sinks[] = {
 #ifdef PR_WITH_HTTP
 	&pr_sink_http,
 #endif
+#ifdef PR_WITH_REDIS
+	&pr_sink_redis,
+#endif
 #endif
 	NULL,
+};
+
+/* What a build may leave out: by which option it comes back, and from which package. */
+static const struct optional {
+	const char *scheme, *option, *package;
+} left_out[] = {
+#ifndef PR_WITH_HTTP
+	{ "http", "http", "libcurl4-openssl-dev" },
+	{ "https", "http", "libcurl4-openssl-dev" },
+#endif
+#ifndef PR_WITH_REDIS
+	{ "redis", "redis", "libhiredis-dev" },
+	{ "rediss", "redis", "libhiredis-dev" },
+#endif
+	{ NULL, NULL, NULL },
 };
 
 static const struct pr_sink_ops *find(const char *scheme)
@@ -48,6 +66,13 @@ static int unknown(const char *scheme, struct pr_err *err)
 	size_t count = 0, used = 0;
 	const char *nearest;
 
+	for (const struct optional *sink = left_out; sink->scheme; sink++) {
+		if (strcasecmp(sink->scheme, scheme) == 0)
+			return pr_err_set(err, POSTROOM_SINK,
+					  "this postroom was built without %s; build it with "
+					  "-D%s=enabled (%s)",
+					  sink->scheme, sink->option, sink->package);
+	}
 	for (size_t i = 0; pr_sinks[i]; i++) {
 		for (const char *const *name = pr_sinks[i]->schemes; *name; name++) {
 			if (count == KNOWN_MAX || used >= sizeof(list))

@@ -49,6 +49,18 @@ void pr_flight_poll(const struct pr_flight *flight, struct pollfd *fds, nfds_t c
  */
 int pr_flight_wait(const struct pr_flight *flight, struct pollfd *ret_own, int64_t until_us);
 
+struct pr_address {
+	char host[256]; /* a name or an address, without brackets */
+	int port;
+};
+
+/*
+ * A TCP connection, not blocking, for the caller to close. POSTROOM_STOPPED when
+ * a stop came first, POSTROOM_UNAVAILABLE when there is none by until_us.
+ */
+int pr_flight_dial(const struct pr_flight *flight, const struct pr_address *to, int64_t until_us,
+		   int *ret_fd, struct pr_err *err);
+
 struct pr_sink;
 
 struct pr_sink_ops {
@@ -94,6 +106,10 @@ extern const struct pr_sink_ops *const pr_sinks[]; /* ends in NULL */
 int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err);
 void pr_sink_close(struct pr_sink *sink);
 
+/* HOST, HOST:PORT or [HOST]:PORT of the URL; port is what it is without one. */
+int pr_sink_address(const struct pr_sink *sink, int port, struct pr_address *ret,
+		    struct pr_err *err);
+
 /* One line of stdout: and file:, with its newline: a JSON object. */
 void pr_sink_put_line(struct pr_buf *out, const postroom_delivery *item);
 
@@ -116,5 +132,6 @@ extern const struct pr_sink_ops pr_sink_stdout;
 extern const struct pr_sink_ops pr_sink_file;
 extern const struct pr_sink_ops pr_sink_exec;
 extern const struct pr_sink_ops pr_sink_http;
+extern const struct pr_sink_ops pr_sink_redis;
 
 #endif
