@@ -29,7 +29,7 @@ struct pr_http_request {
 	struct curl_slist **end; /* where the next one goes */
 	struct pr_buf line, source, content;
 	struct pr_buf url; /* empty: the sink's */
-	bool failed; /* no memory for any of these */
+	bool failed;	   /* no memory for any of these */
 
 	bool answered; /* status and headers have come, whole */
 	bool denied;   /* deny_private kept it from connecting */

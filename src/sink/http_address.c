@@ -18,20 +18,20 @@ struct range {
 #define V4(a, b, c, d) ((uint32_t)(a) << 24 | (uint32_t)(b) << 16 | (uint32_t)(c) << 8 | (d))
 
 static const struct range private_v4[] = {
-	{ V4(0, 0, 0, 0), 8 },	      /* this network; 0.0.0.0 reaches this machine */
-	{ V4(10, 0, 0, 0), 8 },	      /* private */
-	{ V4(100, 64, 0, 0), 10 },    /* carrier-grade NAT */
-	{ V4(127, 0, 0, 0), 8 },      /* loopback */
-	{ V4(169, 254, 0, 0), 16 },   /* link-local, where clouds keep their metadata */
-	{ V4(172, 16, 0, 0), 12 },    /* private */
-	{ V4(192, 0, 0, 0), 24 },     /* protocol assignments */
-	{ V4(192, 0, 2, 0), 24 },     /* documentation */
-	{ V4(192, 88, 99, 0), 24 },   /* relays of 6to4 */
-	{ V4(192, 168, 0, 0), 16 },   /* private */
-	{ V4(198, 18, 0, 0), 15 },    /* benchmarks */
-	{ V4(198, 51, 100, 0), 24 },  /* documentation */
-	{ V4(203, 0, 113, 0), 24 },   /* documentation */
-	{ V4(224, 0, 0, 0), 3 },      /* multicast, reserved, broadcast */
+	{ V4(0, 0, 0, 0), 8 },	     /* this network; 0.0.0.0 reaches this machine */
+	{ V4(10, 0, 0, 0), 8 },	     /* private */
+	{ V4(100, 64, 0, 0), 10 },   /* carrier-grade NAT */
+	{ V4(127, 0, 0, 0), 8 },     /* loopback */
+	{ V4(169, 254, 0, 0), 16 },  /* link-local, where clouds keep their metadata */
+	{ V4(172, 16, 0, 0), 12 },   /* private */
+	{ V4(192, 0, 0, 0), 24 },    /* protocol assignments */
+	{ V4(192, 0, 2, 0), 24 },    /* documentation */
+	{ V4(192, 88, 99, 0), 24 },  /* relays of 6to4 */
+	{ V4(192, 168, 0, 0), 16 },  /* private */
+	{ V4(198, 18, 0, 0), 15 },   /* benchmarks */
+	{ V4(198, 51, 100, 0), 24 }, /* documentation */
+	{ V4(203, 0, 113, 0), 24 },  /* documentation */
+	{ V4(224, 0, 0, 0), 3 },     /* multicast, reserved, broadcast */
 };
 
 static bool is_private_v4(uint32_t address)
@@ -56,13 +56,13 @@ static bool starts_with(const unsigned char address[16], const char *prefix, siz
 static bool is_private_v6(const unsigned char address[16])
 {
 	if (starts_with(address, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) || /* mapped */
-	    starts_with(address, "\0\x64\xff\x9b\0\0\0\0\0\0\0\0", 12))	/* NAT64 */
+	    starts_with(address, "\0\x64\xff\x9b\0\0\0\0\0\0\0\0", 12)) /* NAT64 */
 		return is_private_v4(read_v4(address + 12));
 	if (starts_with(address, "\x20\x02", 2)) /* 6to4 */
 		return is_private_v4(read_v4(address + 2));
 	if (starts_with(address, "\x20\x01\0\0", 4) ||	   /* Teredo: its IPv4 part is disguised */
 	    starts_with(address, "\x20\x01\x0d\xb8", 4) || /* documentation */
-	    starts_with(address, "\x3f\xff", 2))	   /* documentation, the larger half of it unused */
+	    starts_with(address, "\x3f\xff", 2)) /* documentation, the larger half of it unused */
 		return true;
 	return address[0] >> 5 != 1;
 }

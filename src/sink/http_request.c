@@ -42,9 +42,9 @@ static bool is_value(const char *value, size_t len)
 static bool is_ours(const char *name)
 {
 	static const char *const names[] = {
-		"connection", "content-length", "content-type",	    "expect",  "host",
-		"http2-settings", "idempotency-key", "keep-alive", "proxy-connection", "te",
-		"trailer", "transfer-encoding", "upgrade",
+		"connection",	  "content-length",    "content-type", "expect",	   "host",
+		"http2-settings", "idempotency-key",   "keep-alive",   "proxy-connection", "te",
+		"trailer",	  "transfer-encoding", "upgrade",
 	};
 	static const char *const prefixes[] = { "ce-", "proxy-auth", "webhook-" };
 
@@ -155,7 +155,8 @@ int pr_http_prepare(struct pr_http *http, struct pr_err *err)
 	if (http->source && (!http->source[0] || !is_value(http->source, strlen(http->source))))
 		return pr_err_set(err, POSTROOM_SINK,
 				  "source: a URI is wanted, as in source=//orders.example.test");
-	if (http->query && (strpbrk(http->query, " #") || !is_value(http->query, strlen(http->query))))
+	if (http->query &&
+	    (strpbrk(http->query, " #") || !is_value(http->query, strlen(http->query))))
 		return pr_err_set(err, POSTROOM_SINK,
 				  "query: a space or '#' in it is to be written %%2520 or %%2523");
 	return make_url(http, err);
@@ -216,8 +217,7 @@ static bool refuse(struct pr_http_request *request, const struct pr_flight *flig
 static bool put_message_headers(struct pr_http_request *request, const struct pr_flight *flight)
 {
 	const char *headers = request->item->headers;
-	struct pr_json_members walk =
-		pr_json_members((struct pr_span){ headers, strlen(headers) });
+	struct pr_json_members walk = pr_json_members((struct pr_span){ headers, strlen(headers) });
 	struct pr_buf *line = &request->line;
 	struct pr_span name, value;
 
@@ -286,8 +286,8 @@ static void put_own(struct pr_http_request *request, struct pr_span *ret_content
 		*ret_content = (struct pr_span){ request->content.data, request->content.len };
 		pr_buf_puts(&request->line, "Content-Type: application/cloudevents+json");
 	} else {
-		*ret_content = item->body ? (struct pr_span){ item->body, item->body_len } :
-					    (struct pr_span){ item->payload, item->payload_len };
+		*ret_content = item->body ? (struct pr_span){ item->body, item->body_len }
+					  : (struct pr_span){ item->payload, item->payload_len };
 		put_attributes(request, &ce);
 		pr_buf_printf(&request->line, "Content-Type: %s", item->content_type);
 	}
