@@ -169,7 +169,8 @@ static void judge_failure(struct pr_http_request *request, CURLcode code,
 {
 	const char *said = request->error[0] ? request->error : curl_easy_strerror(code);
 	char limit[PR_DURATION_SIZE];
-	char reason[CURL_ERROR_SIZE + 100];
+	const char *host = request->http->sink.url.host;
+	char reason[CURL_ERROR_SIZE + 400];
 	curl_off_t began_us = 0;
 
 	curl_easy_getinfo(request->easy, CURLINFO_PRETRANSFER_TIME_T, &began_us);
@@ -184,7 +185,8 @@ static void judge_failure(struct pr_http_request *request, CURLcode code,
 		pr_sink_judge(request->item, 1, POSTROOM_UNREACHABLE, flight,
 			      "the headers of the answer are longer than 256 KiB");
 	} else {
-		pr_sink_judge(request->item, 1, POSTROOM_UNREACHABLE, flight, said);
+		snprintf(reason, sizeof(reason), "%.255s: %s", host, said);
+		pr_sink_judge(request->item, 1, POSTROOM_UNREACHABLE, flight, reason);
 	}
 }
 

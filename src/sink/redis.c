@@ -202,8 +202,21 @@ static bool is_about_name(const char *error)
 	return begins_with_one_of(error, codes);
 }
 
-static void judge_reply(struct batch *batch, struct sent *sent, const redisReply *reply,
-			const struct pr_flight *flight)
+/* An error names the stream too: with a template in the URL there are many. */
+static void refuse(struct redis_sink *redis, postroom_delivery *item, postroom_verdict verdict,
+		   const char *error, const struct pr_flight *flight)
+{
+	struct pr_buf *text = &redis->name;
+
+	pr_buf_reset(text);
+	pr_buf_puts(text, "XADD to \"");
+	pr_target_put(text, redis->sink.url.path, &name_rule, item, NULL);
+	pr_buf_printf(text, "\": %s", error);
+	pr_verdict_set(item, verdict, flight->arena, flight->policy, pr_buf_text(text), text->len);
+}
+
+static void judge_reply(struct redis_sink *redis, struct batch *batch, struct sent *sent,
+			const redisReply *reply, const struct pr_flight *flight)
 {
 	postroom_verdict verdict = POSTROOM_FAILED;
 
@@ -217,13 +230,13 @@ static void judge_reply(struct batch *batch, struct sent *sent, const redisReply
 	}
 	batch->refused++;
 	if (reply->type != REDIS_REPLY_ERROR) {
-		pr_sink_judge(sent->item, 1, verdict, flight, "XADD was not answered by an id");
+		refuse(redis, sent->item, verdict, "the answer is no id", flight);
 		return;
 	}
 	sent->by_name = is_about_name(reply->str);
 	if (sent->by_name || is_outage(reply->str))
 		verdict = POSTROOM_UNREACHABLE;
-	pr_sink_judge(sent->item, 1, verdict, flight, reply->str);
+	refuse(redis, sent->item, verdict, reply->str, flight);
 }
 
 /* The rest, of which nothing is known but this. */
@@ -235,14 +248,16 @@ static void judge_rest(struct batch *batch, const struct pr_flight *flight, cons
 	}
 }
 
-static void judge_exec(struct batch *batch, const redisReply *reply, const struct pr_flight *flight)
+static void judge_exec(struct redis_sink *redis, struct batch *batch, const redisReply *reply,
+		       const struct pr_flight *flight)
 {
 	size_t at = 0;
 
 	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == batch->queued) {
 		for (size_t i = 0; i < batch->count; i++) {
 			if (batch->sent[i].item->verdict == POSTROOM_UNTRIED)
-				judge_reply(batch, &batch->sent[i], reply->element[at++], flight);
+				judge_reply(redis, batch, &batch->sent[i],
+					    reply->element[at++], flight);
 		}
 		return;
 	}
@@ -291,7 +306,7 @@ static int hear(struct redis_sink *redis, struct batch *batch, const struct pr_f
 		freeReplyObject(reply);
 		reply = pr_redis_reply(&redis->link, flight, until_us, err);
 		if (reply)
-			judge_reply(batch, &batch->sent[i], reply, flight);
+			judge_reply(redis, batch, &batch->sent[i], reply, flight);
 	}
 	if (!reply)
 		return err->status;
@@ -299,7 +314,7 @@ static int hear(struct redis_sink *redis, struct batch *batch, const struct pr_f
 	reply = pr_redis_reply(&redis->link, flight, until_us, err);
 	if (!reply)
 		return err->status;
-	judge_exec(batch, reply, flight);
+	judge_exec(redis, batch, reply, flight);
 	judge_names(batch);
 	freeReplyObject(reply);
 	if (redis->wait == 0)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 struct rig rig;
-struct server server = { .lock = PTHREAD_MUTEX_INITIALIZER };
+struct web web = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 void header_of(const struct request *request, const char *name, char *out, size_t size)
 {
@@ -63,12 +63,12 @@ static void *serve_connection(void *context)
 	bool more = true;
 
 	while (more && read_request(&request)) {
-		pthread_mutex_lock(&server.lock);
-		pr_buf_append(&server.seen, request.text.data, request.text.len);
-		pr_buf_putc(&server.seen, 0x1e);
-		pthread_mutex_unlock(&server.lock);
-		atomic_fetch_add(&server.requests, 1);
-		more = server.answer(&request);
+		pthread_mutex_lock(&web.lock);
+		pr_buf_append(&web.seen, request.text.data, request.text.len);
+		pr_buf_putc(&web.seen, 0x1e);
+		pthread_mutex_unlock(&web.lock);
+		atomic_fetch_add(&web.requests, 1);
+		more = web.answer(&request);
 	}
 	close(request.fd);
 	pr_buf_release(&request.text);
@@ -84,8 +84,8 @@ static void *serve(void *context)
 	(void)context;
 	pthread_attr_init(&detached);
 	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	while ((fd = accept4(server.fd, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
-		atomic_fetch_add(&server.connections, 1);
+	while ((fd = accept4(web.fd, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+		atomic_fetch_add(&web.connections, 1);
 		CHECK(pthread_create(&thread, &detached, serve_connection, (void *)(intptr_t)fd) ==
 		      0);
 	}
@@ -99,12 +99,12 @@ void start_server(answer_fn answer)
 	socklen_t len = sizeof(address);
 	pthread_t thread;
 
-	server.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	CHECK(server.fd >= 0 && bind(server.fd, (struct sockaddr *)&address, len) == 0);
-	CHECK(listen(server.fd, 200) == 0);
-	CHECK(getsockname(server.fd, (struct sockaddr *)&address, &len) == 0);
-	snprintf(server.base, sizeof(server.base), "http://127.0.0.1:%d", ntohs(address.sin_port));
-	server.answer = answer;
+	web.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CHECK(web.fd >= 0 && bind(web.fd, (struct sockaddr *)&address, len) == 0);
+	CHECK(listen(web.fd, 200) == 0);
+	CHECK(getsockname(web.fd, (struct sockaddr *)&address, &len) == 0);
+	snprintf(web.base, sizeof(web.base), "http://127.0.0.1:%d", ntohs(address.sin_port));
+	web.answer = answer;
 	if (answer) {
 		CHECK(pthread_create(&thread, NULL, serve, NULL) == 0);
 		pthread_detach(thread);
@@ -131,7 +131,7 @@ bool answer_ok(const struct request *request)
 
 const char *seen(void)
 {
-	return pr_buf_text(&server.seen);
+	return pr_buf_text(&web.seen);
 }
 
 void begin(answer_fn answer, const char *rest)
@@ -140,7 +140,7 @@ void begin(answer_fn answer, const char *rest)
 
 	rig_init(&rig);
 	start_server(answer);
-	snprintf(url, sizeof(url), "%s%s", server.base, rest);
+	snprintf(url, sizeof(url), "%s%s", web.base, rest);
 	rig_open(&rig, url);
 }
 

@@ -18,7 +18,7 @@ struct request {
 /* Answers a request; false: the connection is closed. */
 typedef bool (*answer_fn)(const struct request *request);
 
-struct server {
+struct web {
 	int fd;
 	char base[40]; /* "http://127.0.0.1:PORT" */
 	answer_fn answer;
@@ -27,7 +27,7 @@ struct server {
 	atomic_int connections, requests;
 };
 
-extern struct server server; /* of the running test */
+extern struct web web; /* of the running test */
 
 /* Without an answer nothing is accepted; the kernel connects all the same. */
 void start_server(answer_fn answer);

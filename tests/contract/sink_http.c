@@ -188,14 +188,14 @@ TEST(K4_a_connection_is_used_again_and_again)
 		rig_publish(&rig, items, 20);
 		CHECK_INT(items[19].verdict, POSTROOM_DELIVERED);
 	}
-	CHECK_INT(server.requests, 100);
-	CHECK_INT(server.connections, 1);
+	CHECK_INT(web.requests, 100);
+	CHECK_INT(web.connections, 1);
 	rig_release(&rig);
 }
 
 static bool answer_when_all_are_here(const struct request *request)
 {
-	while (server.connections < 4)
+	while (web.connections < 4)
 		wait_a_moment();
 	return answer_ok(request);
 }
@@ -208,7 +208,7 @@ TEST(K4_as_many_requests_as_connections_are_under_way_at_once)
 	items = rig_items(&rig, 40);
 	rig_publish(&rig, items, 40);
 	CHECK_INT(items[39].verdict, POSTROOM_DELIVERED);
-	CHECK_INT(server.connections, 4);
+	CHECK_INT(web.connections, 4);
 	rig_release(&rig);
 }
 
@@ -225,7 +225,7 @@ TEST(K4_many_messages_leave_nothing_behind)
 	}
 	/* Two ends of up to 32 connections are in this process. */
 	CHECK(open_descriptors() <= before + 64);
-	CHECK_INT(server.requests, 2200);
+	CHECK_INT(web.requests, 2200);
 	rig_release(&rig);
 }
 
@@ -318,7 +318,7 @@ TEST(D5_a_server_that_hangs_in_the_tls_handshake_is_unreachable)
 
 	rig_init(&rig);
 	start_server(NULL);
-	snprintf(url, sizeof(url), "https%s/", server.base + strlen("http"));
+	snprintf(url, sizeof(url), "https%s/", web.base + strlen("http"));
 	rig_open(&rig, url);
 	rig.flight.timeout_ms = 200;
 	item = run_item(rig_item(&rig, 1, NULL, NULL));
@@ -333,7 +333,7 @@ TEST(D5_connect_timeout_is_kept)
 
 	rig_init(&rig);
 	start_server(NULL);
-	snprintf(url, sizeof(url), "https%s/?connect_timeout=100ms", server.base + strlen("http"));
+	snprintf(url, sizeof(url), "https%s/?connect_timeout=100ms", web.base + strlen("http"));
 	rig_open(&rig, url);
 	/* With AMPLE_MS for the whole: only the other limit can end this. */
 	item = run_item(rig_item(&rig, 1, NULL, NULL));
@@ -437,7 +437,7 @@ TEST(K4_odd_answers_have_their_verdicts)
 TEST(K4_nobody_there_is_unreachable)
 {
 	begin(NULL, "/");
-	close(server.fd);
+	close(web.fd);
 	CHECK_INT(run_item(rig_item(&rig, 1, NULL, NULL)).verdict, POSTROOM_UNREACHABLE);
 	pr_sink_close(rig.sink);
 	rig_open(&rig, "http://no-such-host.invalid/");
@@ -459,7 +459,7 @@ TEST(K4_a_redirect_is_not_followed_unless_asked_for)
 
 	CHECK_INT(item.verdict, POSTROOM_UNREACHABLE);
 	CHECK_STR(item.reason, "HTTP 302: it has moved to /new");
-	CHECK_INT(server.requests, 1);
+	CHECK_INT(web.requests, 1);
 	rig_release(&rig);
 }
 
@@ -477,7 +477,7 @@ static void *stop_when_asked(void *context)
 {
 	int64_t grace_ms = *(const int64_t *)context;
 
-	while (server.requests == 0)
+	while (web.requests == 0)
 		wait_a_moment();
 	pr_stop_request(&rig.stop, grace_ms);
 	return NULL;

@@ -25,7 +25,7 @@ TEST(K4_a_header_that_http_can_not_carry_is_rejected)
 			  (int)item.verdict);
 		CHECK_CONTAINS(item.reason, "can not be sent by HTTP");
 	}
-	CHECK_INT(server.requests, 0);
+	CHECK_INT(web.requests, 0);
 	rig_release(&rig);
 }
 
@@ -37,7 +37,7 @@ TEST(K4_a_content_type_with_a_line_break_is_rejected)
 	item = rig_item(&rig, 1, NULL, NULL);
 	item.content_type = "text/plain\r\nEvil: y";
 	CHECK_INT(run_item(item).verdict, POSTROOM_REJECTED);
-	CHECK_INT(server.requests, 0);
+	CHECK_INT(web.requests, 0);
 	rig_release(&rig);
 }
 
@@ -76,7 +76,7 @@ TEST(K4_the_path_may_be_a_template_that_no_message_can_leave)
 	item.topic = "..";
 	item = run_item(item);
 	CHECK_INT(item.verdict, POSTROOM_REJECTED);
-	CHECK_INT(server.requests, 1);
+	CHECK_INT(web.requests, 1);
 	rig_release(&rig);
 }
 
@@ -87,7 +87,7 @@ TEST(K4_put_and_credentials_and_fixed_headers)
 	rig_init(&rig);
 	start_server(answer_ok);
 	snprintf(url, sizeof(url), "http://me:pass%%40word@%s/?method=PUT",
-		 server.base + strlen("http://"));
+		 web.base + strlen("http://"));
 	rig_open(&rig, url);
 	CHECK_INT(run_item(item_with("{\"Authorization\":\"evil\"}")).verdict, POSTROOM_DELIVERED);
 	CHECK_CONTAINS(seen(), "PUT / HTTP/1.1\r\n");
@@ -111,7 +111,7 @@ TEST(K4_a_proxy_that_is_configured_is_used)
 	setenv("no_proxy", "*", 1);
 	rig_init(&rig);
 	start_server(answer_ok);
-	snprintf(url, sizeof(url), "http://far.invalid/hook?proxy=%s", server.base);
+	snprintf(url, sizeof(url), "http://far.invalid/hook?proxy=%s", web.base);
 	rig_open(&rig, url);
 	CHECK_INT(run_item(rig_item(&rig, 1, NULL, NULL)).verdict, POSTROOM_DELIVERED);
 	CHECK_CONTAINS(seen(), "POST http://far.invalid/hook HTTP/1.1\r\n");
@@ -203,7 +203,7 @@ TEST(K4_deny_private_looks_at_the_address_and_not_at_the_name)
 
 	rig_init(&rig);
 	start_server(answer_ok);
-	port = strrchr(server.base, ':');
+	port = strrchr(web.base, ':');
 	for (size_t i = 0; i < sizeof(hosts) / sizeof(*hosts); i++) {
 		postroom_delivery item;
 
@@ -215,7 +215,7 @@ TEST(K4_deny_private_looks_at_the_address_and_not_at_the_name)
 		CHECK_CONTAINS(item.reason, "deny_private");
 		pr_sink_close(rig.sink);
 	}
-	CHECK_INT(server.connections, 0);
+	CHECK_INT(web.connections, 0);
 	rig_open(&rig, "null:");
 	rig_release(&rig);
 }
