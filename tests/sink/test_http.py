@@ -7,6 +7,8 @@ import http.server
 import json
 import os
 import pathlib
+import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -335,3 +337,29 @@ def K4_a_locked_key_without_its_password_is_an_outage_and_asks_nobody(postroom, 
     postroom.enqueue('a', '1')
     settings = f'ca={nginx.home}/ca.pem&cert={nginx.home}/client.pem&key={nginx.home}/client.locked'
     assert 'client.locked' in waits_with(postroom, f'{nginx.url}/members?{settings}')
+
+
+def K4_the_receiver_of_the_manual_works(postroom, tmp_path):
+    manual = (ROOT / 'docs' / 'sinks' / 'http.md').read_text()
+    with socket.create_server(('127.0.0.1', 0)) as free:
+        port = str(free.getsockname()[1])
+    program = re.search('```python\n(.*?)```', manual, re.DOTALL)[1].replace('8080', port)
+    (tmp_path / 'receiver.py').write_text(program)
+    commands = re.findall(r'^    postroom (enqueue .*|relay --drain .*)$', manual, re.MULTILINE)
+    assert len(commands) == 2
+    with subprocess.Popen(['/usr/bin/python3', 'receiver.py'], cwd=tmp_path, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL) as receiver:
+        for command in commands:
+            result = postroom(*shlex.split(command.replace('8080', port)))
+            assert result.code == 0, result
+        line = receiver.stdout.readline().decode()
+        receiver.kill()
+    assert re.fullmatch(r'orders\.created [-0-9a-f]{36} {"total": 12}\n', line)
+
+
+def K4_every_setting_is_in_the_manual(postroom):
+    manual = (ROOT / 'docs' / 'sinks' / 'http.md').read_text()
+    params = postroom.ok('sinks', 'http', '--json').object['params']
+    assert len(params) > 10
+    for param in params:
+        assert f"`{param['name']}`" in manual, param
