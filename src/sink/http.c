@@ -232,8 +232,10 @@ static void end(struct pr_http_request *request)
 	request->http->running--;
 }
 
-static void finish(struct pr_http *http, const struct pr_flight *flight)
+/* False if none was done. */
+static bool finish(struct pr_http *http, const struct pr_flight *flight)
 {
+	size_t before = http->running;
 	CURLMsg *message;
 	int left;
 
@@ -247,21 +249,23 @@ static void finish(struct pr_http *http, const struct pr_flight *flight)
 		pr_http_judge(request, message->data.result, flight);
 		end(request);
 	}
+	return http->running < before;
 }
 
-static void give_up(struct pr_http *http, const struct pr_flight *flight, const char *reason)
+static void give_up(struct pr_http *http, postroom_verdict verdict, const struct pr_flight *flight,
+		    const char *reason)
 {
 	for (int64_t i = 0; i < http->connections; i++) {
 		struct pr_http_request *request = &http->requests[i];
 
 		if (!request->item)
 			continue;
-		pr_sink_judge(request->item, 1, POSTROOM_FAILED, flight, reason);
+		pr_sink_judge(request->item, 1, verdict, flight, reason);
 		end(request);
 	}
 }
 
-/* Moves what can move, and waits until something more can. */
+/* Moves what can move; if none gets done by that, waits until something more can. */
 static void attend(struct pr_http *http, const struct pr_flight *flight)
 {
 	struct curl_waitfd own = { .fd = -1 };
@@ -269,13 +273,14 @@ static void attend(struct pr_http *http, const struct pr_flight *flight)
 	int running, wait_ms;
 
 	if (curl_multi_perform(http->multi, &running) != CURLM_OK) {
-		give_up(http, flight, "libcurl has failed");
+		give_up(http, POSTROOM_UNREACHABLE, flight, "libcurl has failed");
 		return;
 	}
-	finish(http, flight);
+	if (finish(http, flight))
+		return;
 	if (pr_stop_overdue(flight->stop)) {
-		give_up(http, flight, "stopped");
-	} else if ((size_t)running == http->running && running > 0) {
+		give_up(http, POSTROOM_FAILED, flight, "stopped");
+	} else {
 		wait_ms = pr_flight_wait(flight, &stop, INT64_MAX);
 		own = (struct curl_waitfd){ .fd = stop.fd, .events = CURL_WAIT_POLLIN };
 		curl_multi_poll(http->multi, &own, stop.fd >= 0 ? 1 : 0, wait_ms, NULL);

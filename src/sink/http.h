@@ -62,7 +62,7 @@ struct pr_http {
 	size_t running;
 	struct pr_buf url;
 	size_t origin_len; /* of it: all before the path */
-	bool templated;	   /* its path is a template, see sink/target.h */
+	bool templated;	   /* path and query are a template, see sink/target.h */
 	struct curl_slist fixed[PR_PARAM_LIST_MAX + 1]; /* headers of every request */
 	struct pr_webhook webhook;
 };

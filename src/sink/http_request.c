@@ -101,7 +101,7 @@ static bool is_path_sign(char c)
 	return (lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9') || strchr("-._~", c);
 }
 
-/* A value is one segment, or part of one: its slashes are no separators. */
+/* A value is one segment, or part of one, or of the query: its slashes and '&' are no separators. */
 static const struct pr_target_rule path_rule = { .value = is_path_sign, .escape = '%' };
 
 static int check_url(const struct pr_http *http, struct pr_err *err)
@@ -128,15 +128,17 @@ static int make_url(struct pr_http *http, struct pr_err *err)
 {
 	const struct pr_url *url = &http->sink.url;
 
-	http->templated = strpbrk(url->path, "{}") != NULL;
-	if (http->templated && pr_target_check(url->path, &path_rule, err) < 0)
-		return err->status;
 	pr_buf_printf(&http->url, "%s://%s/", url->scheme, url->host);
 	http->origin_len = http->url.len;
 	put_path(&http->url, url->path);
 	if (http->query)
 		pr_buf_printf(&http->url, "?%s", http->query);
-	return check_url(http, err);
+	if (check_url(http, err) < 0)
+		return err->status;
+	http->templated = strpbrk(http->url.data + http->origin_len, "{}") != NULL;
+	if (http->templated)
+		return pr_target_check(http->url.data + http->origin_len, &path_rule, err);
+	return POSTROOM_OK;
 }
 
 int pr_http_prepare(struct pr_http *http, struct pr_err *err)
