@@ -45,7 +45,7 @@ struct sent {
 struct batch {
 	struct sent *sent;
 	size_t count;
-	size_t queued;	/* taken into the transaction */
+	size_t queued; /* taken into the transaction */
 	size_t refused;
 };
 
@@ -103,7 +103,8 @@ static int append_message(struct redis_sink *redis, const postroom_delivery *ite
 		add_word(&words, "body", strlen("body"));
 		add_word(&words, item->body, item->body_len);
 	}
-	if (redisAppendCommandArgv(redis->link.context, words.count, words.text, words.len) != REDIS_OK)
+	if (redisAppendCommandArgv(redis->link.context, words.count, words.text, words.len) !=
+	    REDIS_OK)
 		return pr_err_nomem(err);
 	return POSTROOM_OK;
 }
@@ -187,10 +188,9 @@ static bool begins_with_one_of(const char *text, const char *const *codes)
 
 static bool is_outage(const char *error)
 {
-	static const char *const codes[] = { "LOADING",	    "READONLY", "MASTERDOWN",
-					     "CLUSTERDOWN", "MISCONF",	"NOREPLICAS",
-					     "OOM",	    "BUSY",	"NOAUTH",
-					     "WRONGPASS",   NULL };
+	static const char *const codes[] = { "LOADING", "READONLY",   "MASTERDOWN", "CLUSTERDOWN",
+					     "MISCONF", "NOREPLICAS", "OOM",	    "BUSY",
+					     "NOAUTH",	"WRONGPASS",  NULL };
 
 	return begins_with_one_of(error, codes);
 }
@@ -256,8 +256,8 @@ static void judge_exec(struct redis_sink *redis, struct batch *batch, const redi
 	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == batch->queued) {
 		for (size_t i = 0; i < batch->count; i++) {
 			if (batch->sent[i].item->verdict == POSTROOM_UNTRIED)
-				judge_reply(redis, batch, &batch->sent[i],
-					    reply->element[at++], flight);
+				judge_reply(redis, batch, &batch->sent[i], reply->element[at++],
+					    flight);
 		}
 		return;
 	}

@@ -10,7 +10,6 @@
 #include "base/time.h"
 
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 void pr_redis_hang_up(struct pr_redis_link *link)
@@ -26,15 +25,6 @@ static int lost(const struct pr_redis_link *link, const char *why, struct pr_err
 			  link->address.host, link->address.port, why);
 }
 
-/* A server that hangs up in the middle of our words may have said why. */
-static bool hear_last_words(redisContext *context)
-{
-	char words[1024];
-	ssize_t n = recv(context->fd, words, sizeof(words), MSG_DONTWAIT);
-
-	return n > 0 && redisReaderFeed(context->reader, words, (size_t)n) == REDIS_OK;
-}
-
 /* Sends what waits to be sent and takes in what has come, waiting once for either. */
 static int transfer(struct pr_redis_link *link, const struct pr_flight *flight, int64_t until_us,
 		    struct pr_err *err)
@@ -44,7 +34,7 @@ static int transfer(struct pr_redis_link *link, const struct pr_flight *flight, 
 	int sent = 0;
 
 	if (redisBufferWrite(context, &sent) != REDIS_OK)
-		return hear_last_words(context) ? POSTROOM_OK : lost(link, context->errstr, err);
+		return lost(link, context->errstr, err);
 	if (!link->in_flight && pr_stop_requested(flight->stop))
 		return pr_err_set(err, POSTROOM_STOPPED, "stopped before anything was sent");
 	if (pr_stop_overdue(flight->stop) || pr_mono_us() >= until_us)
@@ -105,7 +95,10 @@ static bool says_no(const redisReply *reply)
 	return value->type == REDIS_REPLY_STRING && strcmp(value->str, "no") == 0;
 }
 
-/* What a server loses that keeps its streams in memory alone; one that will not say is left in peace. */
+/*
+ * Warns of a server that keeps its streams in memory alone. One that will not
+ * say is left in peace.
+ */
 static int probe_disk(struct pr_redis_link *link, const struct pr_flight *flight, int64_t until_us,
 		      struct pr_err *err)
 {
@@ -162,8 +155,8 @@ static int greet(struct pr_redis_link *link, const struct pr_flight *flight, int
 	return probe_disk(link, flight, until_us, err);
 }
 
-static int connect_link(struct pr_redis_link *link, const struct pr_flight *flight, int64_t until_us,
-			struct pr_err *err)
+static int connect_link(struct pr_redis_link *link, const struct pr_flight *flight,
+			int64_t until_us, struct pr_err *err)
 {
 	int fd;
 	int status = pr_flight_dial(flight, &link->address, until_us, &fd, err);

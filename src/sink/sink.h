@@ -103,6 +103,9 @@ struct pr_sink {
 
 extern const struct pr_sink_ops *const pr_sinks[]; /* ends in NULL */
 
+/* The sink that a URL's scheme names; an unknown one's error offers the nearest. */
+int pr_sink_find(const char *url, const struct pr_sink_ops **ret, struct pr_err *err);
+
 int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err);
 void pr_sink_close(struct pr_sink *sink);
 

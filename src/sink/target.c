@@ -23,7 +23,7 @@ struct piece {
 	bool field;
 };
 
-/* The next piece, or false at the end. A brace that does not pair is a piece of field with len 0. */
+/* The next piece, or false at the end. A brace that does not pair is a field of no length. */
 static bool next_piece(const char **at, struct piece *ret)
 {
 	const char *start = *at;
@@ -75,8 +75,8 @@ static int refuse_field(const struct piece *piece, struct pr_err *err)
 		return pr_err_set(err, POSTROOM_SINK,
 				  "the braces of the target do not pair; a brace that is meant "
 				  "is written twice: {{ or }}");
-	snprintf(name, sizeof(name), "%.*s",
-		 (int)(piece->len < FIELD_MAX ? piece->len : FIELD_MAX), piece->start);
+	snprintf(name, sizeof(name), "%.*s", (int)(piece->len < FIELD_MAX ? piece->len : FIELD_MAX),
+		 piece->start);
 	nearest = pr_text_nearest(name, fields);
 	if (nearest)
 		return pr_err_set(err, POSTROOM_SINK,

@@ -14,7 +14,7 @@ enum proxy_mode {
 	PROXY_DELAY, /* each piece a little later */
 	PROXY_MUTE,  /* requests pass, answers are thrown away */
 	PROXY_CUT,   /* requests pass, the first answer ends the connection instead */
-	PROXY_STALL, /* nothing passes any more on the connections there are; new ones are like PASS */
+	PROXY_STALL, /* nothing passes on the connections there are; new ones are like PASS */
 };
 
 #define PROXY_LINKS 32

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define PASSWORD "the-secret"
-
 static redisContext *reach(const struct server *server)
 {
 	struct timeval limit = { .tv_sec = AMPLE_MS / 1000 };
@@ -22,7 +20,7 @@ static redisContext *reach(const struct server *server)
 		redisFree(context);
 		return NULL;
 	}
-	reply = redisCommand(context, "AUTH %s", PASSWORD);
+	reply = redisCommand(context, "AUTH %s", REDIS_PASSWORD);
 	freeReplyObject(reply);
 	return context;
 }
@@ -75,13 +73,14 @@ static bool answers(const struct server *server)
 	return ready;
 }
 
-static void start(struct server *server)
+void redis_start(struct server *server, const char *setting, const char *value)
 {
 	char port[16];
-	const char *const argv[] = { "redis-server", "--port",	     port,	"--bind",
-				     SERVER_HOST,    "--appendonly", "yes",	"--appendfsync",
-				     "always",	     "--save",	     "",	"--requirepass",
-				     PASSWORD,	     "--loglevel",   "warning", NULL };
+	const char *const argv[] = {
+		"redis-server", "--port",	 port,	    "--bind", SERVER_HOST, "--appendonly",
+		"yes",		"--appendfsync", "always",  "--save", "",	   "--requirepass",
+		REDIS_PASSWORD, "--loglevel",	 "warning", setting,  value,	   NULL
+	};
 
 	snprintf(port, sizeof(port), "%d", server->port);
 	server_spawn(server, argv);
@@ -91,9 +90,14 @@ static void start(struct server *server)
 	}
 }
 
+static void start(struct server *server)
+{
+	redis_start(server, NULL, NULL);
+}
+
 static void put_url(struct pr_buf *out, const char *host, int port)
 {
-	pr_buf_printf(out, "redis://:" PASSWORD "@%s:%d", host, port);
+	pr_buf_printf(out, "redis://:" REDIS_PASSWORD "@%s:%d", host, port);
 }
 
 static void put_intruder_url(struct pr_buf *out, const char *host, int port)
@@ -171,8 +175,7 @@ static bool answer(const redisReply *fields, void *context)
 	return false;
 }
 
-bool redis_field(const struct server *server, const char *id, const char *name,
-		 struct pr_buf *out)
+bool redis_field(const struct server *server, const char *id, const char *name, struct pr_buf *out)
 {
 	struct question question = { .id = id, .name = name, .out = out };
 

@@ -6,12 +6,16 @@
 
 #include <hiredis.h>
 
-/* What Redis says to a command (as of redisCommand()); no error is expected. The caller frees it. */
+#define REDIS_PASSWORD "the-secret"
+
+/* With one setting more, as in ("--cluster-enabled", "yes"). */
+void redis_start(struct server *server, const char *setting, const char *value);
+
+/* What Redis says to a command; no error is expected. The caller frees it. */
 redisReply *redis_ask(const struct server *server, const char *format, ...);
 void redis_tell(const struct server *server, const char *format, ...); /* the same, forgotten */
 
 /* A field of the entry of a message, in whatever stream; false if it has none. */
-bool redis_field(const struct server *server, const char *id, const char *name,
-		 struct pr_buf *out);
+bool redis_field(const struct server *server, const char *id, const char *name, struct pr_buf *out);
 
 #endif

@@ -13,6 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define FIRST_PORT 11000
+#define PORTS 20000
+
 static struct sockaddr_in here(int port)
 {
 	return (struct sockaddr_in){ .sin_family = AF_INET,
@@ -20,16 +23,23 @@ static struct sockaddr_in here(int port)
 				     .sin_addr = { htonl(INADDR_LOOPBACK) } };
 }
 
+/* Below the ports that the system gives to clients: none can take it before the server does. */
 int server_free_port(void)
 {
-	struct sockaddr_in address = here(0);
-	socklen_t len = sizeof(address);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	static int tried;
 
-	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&address, len) == 0);
-	CHECK(getsockname(fd, (struct sockaddr *)&address, &len) == 0);
-	close(fd);
-	return ntohs(address.sin_port);
+	for (;;) {
+		int port = FIRST_PORT + (getpid() * 13 + 101 * tried++) % PORTS;
+		struct sockaddr_in address = here(port);
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		bool is_free;
+
+		CHECK(fd >= 0);
+		is_free = bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+		close(fd);
+		if (is_free)
+			return port;
+	}
 }
 
 bool server_accepts(int port)

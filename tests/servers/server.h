@@ -28,7 +28,7 @@ struct server_kind {
 	void (*start)(struct server *server);
 	/* The sink's URL; each message goes where its topic says. */
 	void (*put_url)(struct pr_buf *out, const char *host, int port);
-	/* The same with credentials that it refuses; "wrong-secret" is in it. NULL: it asks for none. */
+	/* The same with credentials that it refuses, "wrong-secret". NULL: it asks for none. */
 	void (*put_intruder_url)(struct pr_buf *out, const char *host, int port);
 	/* Appends the ids that have arrived, a line each; those of one topic in order. */
 	void (*ids)(const struct server *server, struct pr_buf *out);

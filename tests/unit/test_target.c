@@ -48,8 +48,8 @@ TEST(a_target_takes_what_is_the_messages_own)
 
 TEST(a_hostile_value_can_not_leave_its_place_in_the_name)
 {
-	static const char *const values[] = { "/../../x", "a b\r\nX: y", "{topic}", "*.>", "%2f",
-					      "\x01\x7f\xff" };
+	static const char *const values[] = { "/../../x", "a b\r\nX: y", "{topic}",
+					      "*.>",	  "%2f",	 "\x01\x7f\xff" };
 
 	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
 		postroom_delivery hostile = { .ns = "a", .topic = values[i] };
