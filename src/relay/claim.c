@@ -33,7 +33,7 @@ void pr_log_buried(struct pr_worker *worker)
 
 struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit)
 {
-	const struct pr_relay_config *config = &worker->relay->config;
+	const struct pr_relay_config *config = &worker->crew->config;
 	bool first = worker->batch == &worker->batches[0];
 	struct pr_next next = {
 		.claim = {

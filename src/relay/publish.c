@@ -89,7 +89,7 @@ static int64_t flight_ms(const struct pr_relay_config *config)
  */
 static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->relay->config;
+	const struct pr_relay_config *config = &worker->crew->config;
 	struct postroom_batch *batch = worker->batch;
 	postroom_delivery *items = batch->items + *from;
 	struct pr_lease renewed = pr_lease_from_now(config->lease_ms);
@@ -118,7 +118,7 @@ static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err
 /* Reads the breaker's evidence from the verdicts; true while the sink may be used. */
 static bool heed(struct pr_worker *worker, const postroom_delivery *items, size_t count)
 {
-	struct pr_breaker *breaker = &worker->relay->breaker;
+	struct pr_breaker *breaker = pr_worker_breaker(worker);
 	const postroom_delivery *unreachable = NULL;
 	bool answered = false;
 
@@ -143,7 +143,7 @@ static bool heed(struct pr_worker *worker, const postroom_delivery *items, size_
 static int publish_slice(struct pr_worker *worker, postroom_delivery *items, size_t count,
 			 struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->relay->config;
+	const struct pr_relay_config *config = &worker->crew->config;
 	int64_t after_begin_ms = flight_ms(config) - slice_ms(config);
 	int64_t slice_end_us = pr_mono_us() + slice_ms(config) * 1000;
 	/* The process may have slept since it looked at the lease. */
@@ -153,7 +153,7 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 		.policy = &config->policy,
 		.begin_until_us = slice_end_us < lease_end_us ? slice_end_us : lease_end_us,
 		.timeout_ms = config->publish_timeout_ms,
-		.stop = &worker->relay->stop,
+		.stop = &worker->crew->stop,
 		.log = &worker->log,
 	};
 
@@ -166,7 +166,7 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 {
 	struct postroom_batch *batch = worker->batch;
 
-	while (*from < batch->count && !pr_stop_requested(&worker->relay->stop)) {
+	while (*from < batch->count && !pr_stop_requested(&worker->crew->stop)) {
 		struct pr_err unheard;
 		postroom_delivery *items;
 		size_t left, done;

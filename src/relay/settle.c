@@ -20,7 +20,7 @@ static void tell_failure(struct pr_worker *worker, const postroom_delivery *item
 	pr_log_str(log, "id", item->id);
 	pr_log_str(log, "key", pr_log_key(item));
 	pr_log_int(log, "retry", item->attempt);
-	pr_log_int(log, "max", worker->relay->config.policy.max_attempts);
+	pr_log_int(log, "max", worker->crew->config.policy.max_attempts);
 	pr_log_str(log, "error", item->reason);
 	pr_log_end(log);
 	atomic_fetch_add(&worker->relay->totals.failed, 1);
@@ -68,7 +68,7 @@ static void tell(struct pr_worker *worker, const postroom_delivery *items, size_
 int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t count,
 		    struct pr_err *err)
 {
-	const struct pr_policy *policy = &worker->relay->config.policy;
+	const struct pr_policy *policy = &worker->crew->config.policy;
 	int status;
 
 	if (count == 0)
@@ -81,7 +81,7 @@ int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t c
 							    count, policy, err);
 		if (status >= 0 || status == POSTROOM_LEASE_LOST)
 			break;
-		if (pr_lease_left_ms(worker->lease) <= 0 || pr_stop_overdue(&worker->relay->stop))
+		if (pr_lease_left_ms(worker->lease) <= 0 || pr_stop_overdue(&worker->crew->stop))
 			return status;
 		status = pr_worker_trouble(worker, err);
 		if (status < 0)
@@ -94,12 +94,12 @@ int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t c
 int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t count,
 		   struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->relay->config;
+	const struct pr_relay_config *config = &worker->crew->config;
 	struct postroom_store *store = worker->store;
 	struct pr_next next;
 	int status;
 
-	if (!store || pr_stop_requested(&worker->relay->stop))
+	if (!store || pr_stop_requested(&worker->crew->stop))
 		return pr_settle_items(worker, items, count, err);
 	next = pr_claim_prepare(worker, (int32_t)config->batch_size);
 	pr_pulse_beat(&worker->pulse, 0);

@@ -86,6 +86,9 @@ struct pr_sink {
 extern const struct pr_sink_ops *const pr_sinks[]; /* ends in NULL */
 
 int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err);
+/* With further settings, which prevail over those behind the URL's '?'. */
+int pr_sink_open_with(const char *url, const struct pr_url_setting *settings, size_t setting_count,
+		      struct pr_sink **ret, struct pr_err *err);
 void pr_sink_close(struct pr_sink *sink);
 
 /* One line of stdout: and file:, with its newline: a JSON object. */
