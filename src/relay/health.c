@@ -39,5 +39,5 @@ void pr_relay_health(struct pr_relay *relay, struct pr_relay_health *ret)
 			ret->database_away_ms = away_ms;
 	}
 	ret->overdue = pr_stop_overdue(&relay->stop);
-	ret->sink_away_ms = pr_breaker_open_ms(&relay->breaker, ret->reason);
+	ret->sink_away_ms = pr_breaker_open_ms(&relay->breaker, now_us, ret->reason);
 }

@@ -102,6 +102,7 @@ static void prepare_worker(struct pr_relay *relay, struct pr_worker *worker)
 	/* Publishing, settling and any answer of the database end within a lease. */
 	worker->pulse.step_ms = relay->config.lease_ms + BUSY_MACHINE_MS;
 	worker->batch = &worker->batches[0];
+	worker->batch_limit = (int32_t)config->batch_size;
 	if (config->log)
 		pr_log_init_call(&worker->log, config->log_level, config->log, config->log_context);
 	else
@@ -125,6 +126,8 @@ int pr_relay_make(const struct pr_relay_config *config, struct pr_relay **ret, s
 	relay->config = *config;
 	relay->stop.fd = -1;
 	pr_breaker_init(&relay->breaker);
+	pr_limit_init(&relay->limit, config->rate, config->concurrency, config->workers,
+		      pr_mono_us());
 	pr_rates_init(&relay->rates, pr_mono_us());
 	prepare_worker(relay, &relay->janitor);
 	snprintf(relay->janitor.name, sizeof(relay->janitor.name), "janitor");
@@ -243,6 +246,7 @@ void pr_relay_close(struct pr_relay *relay)
 	release_worker(&relay->janitor);
 	free(relay->workers);
 	pr_breaker_release(&relay->breaker);
+	pr_limit_release(&relay->limit);
 	pr_rates_release(&relay->rates);
 	pr_stop_release(&relay->stop);
 	free(relay);
