@@ -9,6 +9,7 @@
 #include "cli/supervise.h"
 
 #include "base/time.h"
+#include "relay/limit.h"
 #include "relay/relay.h"
 
 #include <pthread.h>
@@ -23,6 +24,7 @@ struct relay_options {
 	int64_t backoff;
 	int64_t max_error_length;
 	int64_t on_dead;
+	const char *rate;
 	const char *retention;
 	const char *dedupe_retention;
 };
@@ -40,6 +42,18 @@ static const struct pr_param params[] = {
 	  .offset = OPTION(config.to),
 	  .value = "SINK-URL",
 	  .help = "where messages go; has to be given (postroom sinks lists them)" },
+	{ .name = "rate",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(rate),
+	  .value = "N/s",
+	  .help = "most messages a second given to the sink, or a minute or hour: 30/m, 1000/h" },
+	{ .name = "concurrency",
+	  .type = PR_PARAM_INT,
+	  .offset = OPTION(config.concurrency),
+	  .value = "N",
+	  .max = 10000,
+	  .help = "most messages in the sink's hands at once, where it takes them one by one "
+		  "(default: what the sink thinks best)" },
 	{ .name = "drain",
 	  .type = PR_PARAM_FLAG,
 	  .offset = OPTION(config.drain),
@@ -320,6 +334,8 @@ static int read_config(struct cli *cli, struct relay_options *given, char tenant
 		return cli_usage(cli, "relay: --to SINK-URL is missing, for example --to stdout:");
 	if (config->scope.tenant_id)
 		config->scope.tenant_id = tenant;
+	if (given->rate && pr_rate_parse(given->rate, &config->rate, &err) < 0)
+		return cli_usage(cli, "--rate: %s", err.text);
 	config->url = cli->global.db;
 	config->schema = cli->global.schema;
 	config->policy.max_attempts = (int32_t)given->max_attempts;

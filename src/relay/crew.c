@@ -100,6 +100,7 @@ static struct pr_gate *find_gate(struct pr_relay *relay, const struct pr_relay_s
 		}
 	}
 	pr_breaker_init(&made->breaker);
+	pr_limit_init(&made->limit, 0, 0, 1, pr_mono_us());
 	made->next = relay->gates;
 	return relay->gates = made;
 }
@@ -123,6 +124,7 @@ static void prepare(struct pr_worker *worker, struct pr_crew *crew, struct pr_ou
 	/* Publishing, settling and any answer of the database end within a lease. */
 	worker->pulse.step_ms = crew->config.lease_ms + BUSY_MACHINE_MS;
 	worker->batch = &worker->batches[0];
+	worker->batch_limit = (int32_t)crew->config.batch_size;
 	pr_crew_init_log(crew, &worker->log);
 	worker->log.sink = outlet ? outlet->sink->name : NULL;
 }
@@ -198,7 +200,9 @@ static int add_outlets(struct pr_crew *crew, struct pr_err *err)
 	list = pr_arena_alloc(&crew->strings, (config->route_count + 1) * sizeof(*list));
 	if (!crew->outlets || !only || !list)
 		return pr_err_nomem(err);
-	*only = (struct pr_relay_sink){ .url = config->to };
+	*only = (struct pr_relay_sink){ .url = config->to,
+					.concurrency = config->concurrency,
+					.rate = config->rate };
 	if (config->to || config->callback.publish)
 		return add_outlet(crew, only, (struct pr_rules){ 0 }, err);
 	if (!pr_route_rules(config->routes, config->route_count, PR_ROUTE_ANY, list, &crew->rules))
@@ -248,6 +252,10 @@ int pr_crew_start(struct pr_crew *crew, struct pr_err *err)
 	int status = start(&crew->janitor, pr_janitor_run, err);
 
 	for (size_t i = 0; status >= 0 && i < crew->outlet_count; i++) {
+		const struct pr_relay_sink *sink = crew->outlets[i].sink;
+
+		pr_limit_change(&crew->outlets[i].gate->limit, sink->rate, sink->concurrency,
+				crew->config.workers);
 		for (int64_t n = 0; status >= 0 && n < crew->config.workers; n++) {
 			status = start(&crew->outlets[i].workers[n], pr_worker_run, err);
 			if (status >= 0)

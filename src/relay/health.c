@@ -35,11 +35,11 @@ static void look_at_worker(const struct pr_worker *worker, int64_t now_us,
 		health->database_away_ms = away_ms;
 }
 
-static void look_at_sink(struct pr_outlet *outlet, struct pr_relay_health *health)
+static void look_at_sink(struct pr_outlet *outlet, int64_t now_us, struct pr_relay_health *health)
 {
 	const char *name = outlet->sink->name;
 	char reason[sizeof(health->reason)];
-	int64_t away_ms = pr_breaker_open_ms(&outlet->gate->breaker, reason);
+	int64_t away_ms = pr_breaker_open_ms(&outlet->gate->breaker, now_us, reason);
 
 	health->sinks_away += away_ms > 0;
 	if (away_ms <= health->sink_away_ms)
@@ -63,7 +63,7 @@ void pr_relay_health(struct pr_relay *relay, struct pr_relay_health *ret)
 		}
 	}
 	for (size_t i = 0; i < relay->crew->outlet_count; i++)
-		look_at_sink(&relay->crew->outlets[i], ret);
+		look_at_sink(&relay->crew->outlets[i], now_us, ret);
 	pthread_mutex_unlock(&relay->lock);
 	ret->overdue = pr_stop_overdue(&relay->stop);
 	ret->unrouted = atomic_load(&relay->unrouted);

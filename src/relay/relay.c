@@ -336,6 +336,7 @@ void pr_relay_close(struct pr_relay *relay)
 
 		relay->gates = gate->next;
 		pr_breaker_release(&gate->breaker);
+		pr_limit_release(&gate->limit);
 		free(gate);
 	}
 	pr_rates_release(&relay->rates);

@@ -32,6 +32,8 @@ struct pr_relay_config {
 	const char *url;    /* database */
 	const char *schema; /* PostgreSQL; NULL: the first of the search_path */
 	const char *to;	    /* sink URL */
+	int64_t concurrency; /* of that sink, as in struct pr_relay_sink */
+	double rate;
 	const struct pr_relay_sink *sinks; /* instead of it, with routes */
 	size_t sink_count;
 	const struct pr_relay_route *routes;

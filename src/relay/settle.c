@@ -8,7 +8,8 @@
  * 3. While the database is away settling is tried again until the lease ends:
  *    what was published and can not be written down will be delivered again.
  * 4. Claiming the next batch on the way never stands in the way of settling: if
- *    both together fail, settling alone is tried as ever.
+ *    both together fail, settling alone is tried as ever. None is claimed before
+ *    its rate allows some of it.
  */
 #include "relay/worker.h"
 
@@ -95,18 +96,25 @@ int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t co
 		   struct pr_err *err)
 {
 	const struct pr_relay_config *config = &worker->crew->config;
+	struct pr_limit *limit = pr_worker_limit(worker);
 	struct postroom_store *store = worker->store;
+	int64_t wait_ms;
 	struct pr_next next;
 	int status;
 
 	if (!store || pr_stop_requested(&worker->crew->stop))
 		return pr_settle_items(worker, items, count, err);
-	next = pr_claim_prepare(worker, (int32_t)config->batch_size);
+	worker->taken = pr_limit_take(limit, worker->batch_limit, pr_mono_us(), &wait_ms);
+	if (worker->taken == 0)
+		return pr_settle_items(worker, items, count, err);
+	next = pr_claim_prepare(worker, (int32_t)worker->taken);
 	pr_pulse_beat(&worker->pulse, 0);
 	status = store->ops->turn(store, &pr_table_outbox, items, count, &config->policy,
 				  &next.claim, next.batch, err);
-	if (status < 0 && status != POSTROOM_LEASE_LOST)
+	if (status < 0 && status != POSTROOM_LEASE_LOST) {
+		pr_limit_give_back(limit, worker->taken);
 		return pr_settle_items(worker, items, count, err);
+	}
 	tell(worker, items, count);
 	pr_claim_receive(worker, &next);
 	return POSTROOM_OK;

@@ -14,6 +14,12 @@
 /* An idle --drain looks often: somebody waits for it. */
 #define DRAIN_POLL_MS 20
 
+/* One of so many is the probe: so many poisoned ones in front can not keep the sink away. */
+#define PROBE_AMONG 50
+
+/* Between two looks for a part of the sink's concurrency. */
+#define PART_WAIT_MS 20
+
 /* Between two tries of a database that is away. */
 #define PAUSE_MAX_MS 1000
 
@@ -147,12 +153,41 @@ static int rest(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
 	return status;
 }
 
-/* The sink is away; true when a drain has waited long enough. */
+/*
+ * What the sink's limits and its breaker let through now: that many messages may
+ * be claimed. If none, *ret_wait_ms says when to ask again.
+ */
+static int32_t ask_for_work(struct pr_worker *worker, int64_t *ret_wait_ms)
+{
+	const struct pr_relay_config *config = &worker->crew->config;
+	struct pr_breaker *breaker = pr_worker_breaker(worker);
+	struct pr_limit *limit = pr_worker_limit(worker);
+	int64_t now_us = pr_mono_us();
+	enum pr_breaker_answer answer;
+
+	*ret_wait_ms = PART_WAIT_MS;
+	if (!pr_limit_enter(limit, &worker->part))
+		return 0;
+	answer = pr_breaker_ask(breaker, now_us, config->lease_ms * 1000, ret_wait_ms);
+	worker->probing = answer == PR_BREAKER_PROBE;
+	worker->taken = 0;
+	if (answer != PR_BREAKER_OPEN)
+		worker->taken = pr_limit_take(limit, worker->probing ? 1 : worker->batch_limit,
+					      now_us, ret_wait_ms);
+	if (worker->taken > 0)
+		return worker->probing ? PROBE_AMONG : (int32_t)worker->taken;
+	if (worker->probing)
+		pr_breaker_leave(breaker, now_us);
+	pr_limit_leave(limit, worker->part);
+	return 0;
+}
+
+/* The sink is away or has had enough; true when a drain has waited long enough. */
 static bool wait_for_sink(struct pr_worker *worker, int64_t wait_ms, struct pr_err *err)
 {
 	const struct pr_crew *crew = worker->crew;
 	char reason[300];
-	int64_t open_ms = pr_breaker_open_ms(pr_worker_breaker(worker), reason);
+	int64_t open_ms = pr_breaker_open_ms(pr_worker_breaker(worker), pr_mono_us(), reason);
 
 	if (crew->config.drain && open_ms >= PR_DRAIN_PATIENCE_MS) {
 		const char *name = worker->outlet->sink->name;
@@ -164,6 +199,7 @@ static bool wait_for_sink(struct pr_worker *worker, int64_t wait_ms, struct pr_e
 		worker->gave_up = true;
 		return true;
 	}
+	pr_log_flush(&worker->log);
 	pr_pulse_beat(&worker->pulse, wait_ms);
 	pr_stop_wait(&crew->stop, wait_ms);
 	return false;
@@ -176,24 +212,22 @@ static int work(struct pr_worker *worker)
 	bool done = false;
 
 	while (!done && !pr_stop_requested(&crew->stop)) {
-		int32_t limit = (int32_t)crew->config.batch_size;
 		int64_t wait_ms;
 		bool dry = false;
+		int32_t limit;
 		int status;
 
 		pr_pulse_beat(&worker->pulse, 0);
-		switch (pr_breaker_ask(pr_worker_breaker(worker), &wait_ms)) {
-		case PR_BREAKER_OPEN:
+		limit = ask_for_work(worker, &wait_ms);
+		if (limit == 0) {
 			if (wait_for_sink(worker, wait_ms, err))
 				return err->status;
 			continue;
-		case PR_BREAKER_PROBE:
-			limit = 1;
-			break;
-		case PR_BREAKER_CLOSED:
-			break;
 		}
 		status = pass(worker, limit, &dry, err);
+		pr_limit_leave(pr_worker_limit(worker), worker->part);
+		if (worker->probing)
+			pr_breaker_leave(pr_worker_breaker(worker), pr_mono_us());
 		if (status >= 0 && dry)
 			status = rest(worker, &done, err);
 		if (status == POSTROOM_SINK || status == POSTROOM_NOMEM)

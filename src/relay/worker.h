@@ -7,6 +7,7 @@
 #include "base/pulse.h"
 #include "relay/breaker.h"
 #include "relay/lease.h"
+#include "relay/limit.h"
 #include "relay/relay.h"
 #include "sink/sink.h"
 
@@ -42,6 +43,10 @@ struct pr_worker {
 	int64_t rest_ms;	 /* how long it rested the last time; 0: it had work since */
 	int64_t suspects_at_us;	 /* when to look for expired leases again */
 	bool suspected;		 /* the last pass found one: now it is the others' turn */
+	bool probing;		 /* it is to find out whether the sink is back, and has not yet */
+	int32_t batch_limit;	 /* claimed at once, as the sink is fast */
+	int64_t taken;		 /* of the sink's rate, for the batch at hand */
+	int64_t part;		 /* of the sink's concurrency; 0: there is no limit */
 	unsigned reopened;	 /* the last reopen request this worker has followed */
 	_Atomic int64_t trouble_since_us; /* since when the database fails; 0: it does not */
 	int64_t unrouted_at_us;	 /* the janitor's: when to look for messages without a route again */
@@ -52,6 +57,7 @@ struct pr_worker {
 struct pr_gate {
 	struct pr_gate *next;
 	struct pr_breaker breaker;
+	struct pr_limit limit;
 	char sink[]; /* its name and URL */
 };
 
@@ -99,9 +105,15 @@ struct pr_relay {
 	struct pr_relay_totals summarized; /* by the last summary */
 };
 
+/* Of the worker's sink. */
 static inline struct pr_breaker *pr_worker_breaker(struct pr_worker *worker)
 {
 	return &worker->outlet->gate->breaker;
+}
+
+static inline struct pr_limit *pr_worker_limit(struct pr_worker *worker)
+{
+	return &worker->outlet->gate->limit;
 }
 
 /* crew.c: complete, with every sink open and no thread started. */
@@ -146,7 +158,7 @@ struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit);
 /* It was committed: the worker has its batch from now on. */
 void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next);
 
-/* The steps of a pass. limit is 1 for a probe. */
+/* The steps of a pass. */
 int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err);
 /* Settles too; worker->batch is another one after it if the next has been claimed on the way. */
 int pr_publish_batch(struct pr_worker *worker, struct pr_err *err);

@@ -26,6 +26,7 @@ struct pr_flight {
 	const struct pr_policy *policy; /* how long they may be */
 	int64_t begin_until_us;		/* monotonic: nothing new is begun after this */
 	int64_t timeout_ms;		/* what a single message may take, ending it aside */
+	int64_t concurrency; /* begun and not ended, at once; 0: as the sink likes it */
 	const struct pr_stop *stop;	/* requested: begin nothing new; overdue: give up at once */
 	struct pr_log *log;
 };
