@@ -9,7 +9,7 @@
 static const char *const types[] = {
 	[PR_PARAM_STRING] = "text",	  [PR_PARAM_FLAG] = "flag", [PR_PARAM_INT] = "number",
 	[PR_PARAM_DURATION] = "duration", [PR_PARAM_SIZE] = "size", [PR_PARAM_CHOICE] = "choice",
-	[PR_PARAM_LIST] = "list",
+	[PR_PARAM_LIST] = "list",	  [PR_PARAM_PERIOD] = "period",
 };
 
 static const struct pr_sink_ops *find_sink(const char *name)

@@ -106,6 +106,21 @@ static void discard(struct pr_sink *sink)
 	free(sink);
 }
 
+int pr_sink_find(const char *url, const struct pr_sink_ops **ret, struct pr_err *err)
+{
+	char scheme[32];
+	size_t len = strcspn(url, ":");
+
+	/* Neither error repeats the rest of the URL: a password may be in it. */
+	if (!url[len])
+		return pr_err_set(err, POSTROOM_SINK,
+				  "a sink is written SCHEME:…, as in file:PATH; there is no ':' in "
+				  "it");
+	snprintf(scheme, sizeof(scheme), "%.*s", (int)(len < INT_MAX ? len : INT_MAX), url);
+	*ret = find(scheme);
+	return *ret ? POSTROOM_OK : unknown(scheme, err);
+}
+
 int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err)
 {
 	return pr_sink_open_with(url, NULL, 0, ret, err);
@@ -116,20 +131,10 @@ int pr_sink_open_with(const char *url, const struct pr_url_setting *settings, si
 {
 	const struct pr_sink_ops *ops;
 	struct pr_sink *sink;
-	char scheme[32];
-	size_t len = strcspn(url, ":");
-	int status;
+	int status = pr_sink_find(url, &ops, err);
 
-	/* Neither error repeats the rest of the URL: a password may be in it. */
-	if (!url[len])
-		return pr_err_set(err, POSTROOM_SINK,
-				  "a sink is written SCHEME:…, as in file:PATH; there is no ':' in "
-				  "it");
-	snprintf(scheme, sizeof(scheme), "%.*s", (int)(len < INT_MAX ? len : INT_MAX), url);
-	ops = find(scheme);
-	if (!ops)
-		return unknown(scheme, err);
-
+	if (status < 0)
+		return status;
 	sink = calloc(1, ops->size);
 	if (!sink)
 		return pr_err_nomem(err);

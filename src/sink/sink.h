@@ -86,6 +86,9 @@ struct pr_sink {
 
 extern const struct pr_sink_ops *const pr_sinks[]; /* ends in NULL */
 
+/* The sink that a URL's scheme names; an unknown one's error offers the nearest. */
+int pr_sink_find(const char *url, const struct pr_sink_ops **ret, struct pr_err *err);
+
 int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err);
 /* With further settings, which prevail over those behind the URL's '?'. */
 int pr_sink_open_with(const char *url, const struct pr_url_setting *settings, size_t setting_count,
