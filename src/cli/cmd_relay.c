@@ -275,6 +275,26 @@ static int load(struct cli *cli, struct relay_options *options, struct pr_config
 	return POSTROOM_OK;
 }
 
+struct pr_config *cli_load_routes(struct cli *cli)
+{
+	static const char *const nothing[sizeof(params) / sizeof(params[0])];
+	struct relay_options ignored = { 0 };
+	const struct pr_config_input input = {
+		.file = cli->global.config,
+		.database = cli->global.db,
+		.params = params + SETTINGS,
+		.given = nothing,
+		.target = &ignored,
+	};
+	struct pr_faults faults = { 0 };
+	struct pr_config *loaded = NULL;
+
+	if (cli->global.config)
+		pr_config_load(&input, &loaded, &faults, NULL);
+	pr_faults_release(&faults);
+	return loaded;
+}
+
 struct watch {
 	struct cli *cli;
 	const struct pr_relay_config *config;
@@ -315,8 +335,6 @@ static void reload(struct watch *watch, struct pr_relay *relay)
 	if (status < 0 && status != POSTROOM_STOPPED) {
 		pr_log_event(log, PR_LOG_ERROR, "OUTBOX_RELOAD_REFUSED");
 		pr_log_str(log, "error", err.text);
-		if (faults.count > 1)
-			pr_log_int(log, "more", (int64_t)faults.count - 1);
 		pr_log_end(log);
 	}
 	pr_config_free(loaded);

@@ -7,6 +7,8 @@
  */
 #include "relay/route.h"
 
+#include "base/text.h"
+
 #include <string.h>
 
 static bool takes_all(const struct pr_rule *rule)
@@ -37,4 +39,15 @@ bool pr_route_rules(const struct pr_relay_route *routes, size_t count, size_t si
 	if (others == 0 && all)
 		ret->count = 0;
 	return true;
+}
+
+bool pr_route_fits(const struct pr_relay_route *routes, size_t count, const char *ns,
+		   const char *topic)
+{
+	for (size_t i = 0; i < count; i++) {
+		if ((!routes[i].ns || strcmp(routes[i].ns, ns) == 0) &&
+		    (!routes[i].topic || pr_pattern_match(routes[i].topic, topic)))
+			return true;
+	}
+	return false;
 }

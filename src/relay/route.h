@@ -15,4 +15,8 @@
 bool pr_route_rules(const struct pr_relay_route *routes, size_t count, size_t sink,
 		    struct pr_rule *list, struct pr_rules *ret);
 
+/* Does any route fit? */
+bool pr_route_fits(const struct pr_relay_route *routes, size_t count, const char *ns,
+		   const char *topic);
+
 #endif

@@ -34,6 +34,9 @@ def D1_each_message_goes_to_the_sink_of_the_first_route_that_fits(postroom, tmp_
     assert topics_in(tmp_path / 'a.ndjson') == ['billing/users.new', 'default/orders.paid']
     assert topics_in(tmp_path / 'b.ndjson') == ['billing/orders.paid']
     assert postroom.stats()['pending'] == 1
+    assert postroom.stats()['unrouted'] is None
+    assert postroom.ok('stats', '-c', 'c.yaml', '--json').object['unrouted'] == 1
+    assert postroom.ok('stats', '-c', 'c.yaml').out.endswith(' unrouted=1\n')
     warning, = [line for line in result.err.splitlines() if line.startswith('OUTBOX_UNROUTED')]
     assert 'count=1 namespace=default topic=users.new level=warn' in warning
 
