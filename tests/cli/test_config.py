@@ -147,6 +147,16 @@ def G1_what_is_printed_can_be_loaded_again(check, tmp_path):
         assert after == before
 
 
+def G1_what_a_url_says_is_not_printed_as_a_default(check):
+    """Loaded again, the default would count before it."""
+    text = PLAIN.replace('null:', 'file:x?sync=no')
+    shown = effective(check, text)
+    assert shown['sinks']['out']['sync'] is None
+    assert shown['sources']['sinks.out.sync'] == 'c.yaml:1'
+    assert 'sync:' not in check(text).out
+    assert 'sync: yes  # default' in check(PLAIN.replace('null:', 'file:x')).out
+
+
 def G1_to_stands_for_sinks_and_routes(check):
     text = 'sinks: { a: { url: "exec:${SECRET_OF_SOMEBODY_ELSE}" } }\nroutes: [ { sink: a } ]\n'
     shown = effective(check, text, '--to', 'stdout:')
