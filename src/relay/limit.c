@@ -91,6 +91,19 @@ bool pr_limit_enter(struct pr_limit *limit, int64_t *ret)
 	return *ret > 0;
 }
 
+int64_t pr_limit_widen(struct pr_limit *limit)
+{
+	int64_t more;
+
+	if (limit->concurrency <= 0)
+		return 0;
+	pthread_mutex_lock(&limit->lock);
+	more = limit->concurrency - limit->in_hand;
+	limit->in_hand = limit->concurrency;
+	pthread_mutex_unlock(&limit->lock);
+	return more;
+}
+
 void pr_limit_leave(struct pr_limit *limit, int64_t part)
 {
 	pthread_mutex_lock(&limit->lock);

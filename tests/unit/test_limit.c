@@ -85,6 +85,13 @@ TEST(D8_workers_share_the_concurrency)
 	pr_limit_leave(&limit, parts[0]);
 	CHECK(pr_limit_enter(&limit, &parts[2]));
 	CHECK_INT(parts[2], parts[0]);
+	/* One alone may have all of it for a while. */
+	CHECK_INT(pr_limit_widen(&limit), 0);
+	pr_limit_leave(&limit, parts[1]);
+	CHECK_INT(pr_limit_widen(&limit), parts[1]);
+	CHECK(!pr_limit_enter(&limit, &parts[0]));
+	pr_limit_leave(&limit, parts[1]);
+	CHECK(pr_limit_enter(&limit, &parts[0]));
 	pr_limit_release(&limit);
 
 	/* Fewer than workers: one each, and the rest of them wait. */
