@@ -4,6 +4,7 @@ take longer than a lease, and clocks that jump."""
 import glob
 import os
 import pathlib
+import re
 import signal
 import subprocess
 
@@ -57,9 +58,10 @@ def a_long_batch_keeps_its_lease(postroom):
     """One batch takes longer than a lease; another relay looks on and gets nothing of it."""
     cwd = pathlib.Path(postroom.cwd)
     enqueue(postroom, 24)
-    first = postroom.start('relay', '--workers', '1', '--lease', '4s', '--publish-timeout', '1s',
-                           '--concurrency', '1', '--to', 'exec:sleep 0.25; echo $POSTROOM_ID >> out',
-                           stderr=subprocess.DEVNULL)
+    with open(cwd / 'log', 'wb') as log:
+        first = postroom.start('relay', '--workers', '1', '--lease', '4s', '--publish-timeout', '1s',
+                               '--concurrency', '1', '--to',
+                               'exec:sleep 0.25; echo $POSTROOM_ID >> out', stderr=log)
     wait_until(lambda: words_in(cwd / 'out'), 'the first to publish')
     second = postroom.start('relay', '--to', 'exec:echo $POSTROOM_ID >> stolen', stderr=subprocess.DEVNULL)
     wait_until(lambda: postroom.stats()['backlog'] == 0, 'all to be delivered')
@@ -68,6 +70,8 @@ def a_long_batch_keeps_its_lease(postroom):
         assert relay.wait() == 0
     ids = words_in(cwd / 'out')
     assert len(ids) == len(set(ids)) == 24 and not words_in(cwd / 'stolen')
+    # Nor was anything given back on the way and claimed again.
+    assert sum(map(int, re.findall(r'OUTBOX_WORKER_FETCH count=(\d+)', (cwd / 'log').read_text()))) == 24
     assert {(row['status'], row['attempts']) for row in postroom.rows()} == {('delivered', 1)}
 
 
