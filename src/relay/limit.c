@@ -155,8 +155,9 @@ int pr_rate_parse(const char *text, double *ret, struct pr_err *err)
 			return POSTROOM_OK;
 		}
 	}
-	return pr_err_set(err, POSTROOM_INVALID,
-			  "\"%.60s\" is no rate; write messages a second, a minute or an hour, as in "
-			  "500/s, 30/m or 1000/h",
-			  text);
+	return pr_err_set(
+		err, POSTROOM_INVALID,
+		"\"%.60s\" is no rate; write messages a second, a minute or an hour, as in "
+		"500/s, 30/m or 1000/h",
+		text);
 }
