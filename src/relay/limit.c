@@ -12,6 +12,7 @@
 /* Under a rate, what a tenth of a second brings is claimed together. */
 #define PORTIONS 10
 
+#define RATE_MIN 1e-9
 #define RATE_MAX 1e9
 
 #define SLOW_US 1000000
@@ -150,8 +151,10 @@ int pr_rate_parse(const char *text, double *ret, struct pr_err *err)
 	double number = read_number(&at);
 
 	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++) {
-		if (strcmp(at, units[i].suffix) == 0 && number > 0 && number <= RATE_MAX) {
-			*ret = number / units[i].seconds;
+		double rate = number / units[i].seconds;
+
+		if (strcmp(at, units[i].suffix) == 0 && rate >= RATE_MIN && rate <= RATE_MAX) {
+			*ret = rate;
 			return POSTROOM_OK;
 		}
 	}

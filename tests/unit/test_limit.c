@@ -124,9 +124,10 @@ TEST(D8_a_slow_sink_gets_smaller_batches_and_a_faster_one_larger_ones)
 
 TEST(G1_a_rate_is_read_and_everything_else_refused)
 {
-	static const char *const wrong[] = { "",      "/s",    "0",	     "-1",  "+1",
-					     "1/d",   "1 s",   "1e9/s",	     "nan", "0x10",
-					     "1.2.3", "0.0/s", "99999999999" };
+	static const char *const wrong[] = {
+		"",	 "/s",	"0",	"-1",	 "+1",	  "1/d",	 "1 s",
+		"1e9/s", "nan", "0x10", "1.2.3", "0.0/s", "99999999999", "0.0000000000000001"
+	};
 	struct pr_err err = { 0 };
 	double rate = 0;
 
