@@ -308,6 +308,7 @@ struct watch {
 	int status;
 	struct pr_err err;
 	bool stopping;
+	bool hung_up; /* while it was being opened: to be done when it is */
 	atomic_bool draw; /* the bar of --drain; progress is set up before */
 	struct cli_progress progress;
 };
@@ -344,6 +345,7 @@ static void reload(struct watch *watch, struct pr_relay *relay)
 static void take_signal(struct watch *watch, struct pr_relay *relay, int number)
 {
 	if (number == SIGHUP) {
+		watch->hung_up = !relay;
 		if (!relay)
 			return;
 		cli_supervise_reloading(&watch->supervisor);
@@ -378,6 +380,8 @@ static void watch_relay(struct watch *watch)
 			return;
 		if (number > 0)
 			take_signal(watch, relay, number);
+		if (relay && watch->hung_up)
+			take_signal(watch, relay, SIGHUP);
 		cli_supervise_look(&watch->supervisor, relay);
 		if (relay && atomic_load(&watch->draw))
 			draw_progress(watch, relay);

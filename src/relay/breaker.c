@@ -35,7 +35,8 @@ enum pr_breaker_answer pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us
 
 		answer = PR_BREAKER_OPEN;
 		/* The one who probes may be back long before it has to be. */
-		*ret_wait_ms = wait_ms < PR_BREAKER_PAUSE_MIN_MS ? wait_ms : PR_BREAKER_PAUSE_MIN_MS;
+		*ret_wait_ms = wait_ms < PR_BREAKER_PAUSE_MIN_MS ? wait_ms
+								 : PR_BREAKER_PAUSE_MIN_MS;
 	}
 	pthread_mutex_unlock(&breaker->lock);
 	return answer;

@@ -35,9 +35,9 @@ struct pr_breaker {
 	pthread_mutex_t lock;
 	int64_t open_since_us; /* 0: closed */
 	int64_t probe_at_us;
-	int64_t probed_seq;						/* who went last */
-	int32_t run_length;						/* failures since anything else */
-	struct pr_breaker_debt run[PR_BREAKER_RUN - 1]; /* whose they are */
+	int64_t probed_seq;				 /* who went last */
+	int32_t run_length;				 /* failures since anything else */
+	struct pr_breaker_debt run[PR_BREAKER_RUN - 1];	 /* whose they are */
 	struct pr_breaker_debt owed[PR_BREAKER_RUN - 1]; /* to whom, since it opened */
 	char reason[300];				 /* why it opened, for people */
 };

@@ -12,6 +12,7 @@
 /* Under a rate, what a tenth of a second brings is claimed together. */
 #define PORTIONS 10
 
+#define RATE_MIN 1e-9
 #define RATE_MAX 1e9
 
 #define SLOW_US 1000000
@@ -99,6 +100,20 @@ bool pr_limit_enter(struct pr_limit *limit, int64_t *ret)
 	return !limited || *ret > 0;
 }
 
+int64_t pr_limit_widen(struct pr_limit *limit)
+{
+	int64_t more;
+
+	pthread_mutex_lock(&limit->lock);
+	more = limit->concurrency - limit->in_hand;
+	/* Without a limit, or just after it was lowered. */
+	if (more < 0)
+		more = 0;
+	limit->in_hand += more;
+	pthread_mutex_unlock(&limit->lock);
+	return more;
+}
+
 void pr_limit_leave(struct pr_limit *limit, int64_t part)
 {
 	pthread_mutex_lock(&limit->lock);
@@ -145,13 +160,16 @@ int pr_rate_parse(const char *text, double *ret, struct pr_err *err)
 	double number = read_number(&at);
 
 	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++) {
-		if (strcmp(at, units[i].suffix) == 0 && number > 0 && number <= RATE_MAX) {
-			*ret = number / units[i].seconds;
+		double rate = number / units[i].seconds;
+
+		if (strcmp(at, units[i].suffix) == 0 && rate >= RATE_MIN && rate <= RATE_MAX) {
+			*ret = rate;
 			return POSTROOM_OK;
 		}
 	}
-	return pr_err_set(err, POSTROOM_INVALID,
-			  "\"%.60s\" is no rate; write messages a second, a minute or an hour, as in "
-			  "500/s, 30/m or 1000/h",
-			  text);
+	return pr_err_set(
+		err, POSTROOM_INVALID,
+		"\"%.60s\" is no rate; write messages a second, a minute or an hour, as in "
+		"500/s, 30/m or 1000/h",
+		text);
 }

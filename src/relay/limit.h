@@ -45,6 +45,8 @@ void pr_limit_give_back(struct pr_limit *limit, int64_t count);
  * others have all of it; ask again.
  */
 bool pr_limit_enter(struct pr_limit *limit, int64_t *ret);
+/* What nobody else has of it, for a while: one worker alone may use all. */
+int64_t pr_limit_widen(struct pr_limit *limit);
 void pr_limit_leave(struct pr_limit *limit, int64_t part);
 
 /*

@@ -151,18 +151,22 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 	int64_t slice_end_us = pr_mono_us() + slice_ms(config) * 1000;
 	/* The process may have slept since it looked at the lease. */
 	int64_t lease_end_us = worker->lease.until_us - after_begin_ms * 1000;
+	int64_t more = pr_limit_widen(pr_worker_limit(worker));
 	struct pr_flight flight = {
 		.arena = &worker->batch->arena,
 		.policy = &config->policy,
 		.begin_until_us = slice_end_us < lease_end_us ? slice_end_us : lease_end_us,
 		.timeout_ms = config->publish_timeout_ms,
-		.concurrency = worker->part,
+		.concurrency = worker->part + more,
 		.stop = &worker->crew->stop,
 		.log = &worker->log,
 	};
+	int status;
 
 	pr_pulse_beat(&worker->pulse, 0);
-	return worker->sink->ops->publish(worker->sink, items, count, &flight, err);
+	status = worker->sink->ops->publish(worker->sink, items, count, &flight, err);
+	pr_limit_leave(pr_worker_limit(worker), more);
+	return status;
 }
 
 /* Publishes from *from on until all is over or something says stop; *from moves along. */

@@ -17,6 +17,8 @@
 /* One of so many is the probe: so many poisoned ones in front can not keep the sink away. */
 #define PROBE_AMONG 50
 
+#define SINK_WAIT_MAX_MS 2000
+
 /* Between two looks for a part of the sink's concurrency. */
 #define PART_WAIT_MS 20
 
@@ -143,8 +145,8 @@ static int rest(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
 	worker->rest_ms = worker->rest_ms ? worker->rest_ms * 2 : 1;
 	/* Jitter, or a fleet of relays would poll in step. */
 	if (worker->rest_ms >= longest_ms)
-		worker->rest_ms = pr_random_between(&worker->random,
-						    longest_ms - longest_ms / 4, longest_ms);
+		worker->rest_ms = pr_random_between(&worker->random, longest_ms - longest_ms / 4,
+						    longest_ms);
 	pr_log_flush(&worker->log);
 	pr_pulse_beat(&worker->pulse, worker->rest_ms);
 	status = worker->store->ops->wait(worker->store, &pr_table_outbox, &config->scope,
@@ -199,6 +201,9 @@ static bool wait_for_sink(struct pr_worker *worker, int64_t wait_ms, struct pr_e
 		worker->gave_up = true;
 		return true;
 	}
+	/* A slow rate may let nothing through for days. */
+	if (wait_ms > SINK_WAIT_MAX_MS)
+		wait_ms = SINK_WAIT_MAX_MS;
 	pr_log_flush(&worker->log);
 	pr_pulse_beat(&worker->pulse, wait_ms);
 	pr_stop_wait(&crew->stop, wait_ms);

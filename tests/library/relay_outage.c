@@ -76,10 +76,12 @@ TEST(D5_an_outage_of_a_server_kills_nothing_and_a_poisoned_message_does_not_prol
 	CHECK_INT(server.calls, 1 + 2 + 1 + 2);
 	CHECK_INT(server.singles, 2 + 2);
 	CHECK_INT(rows("delivered"), 30);
-	CHECK_INT(number(app, "SELECT max(attempts) FROM postroom_messages WHERE status = 'delivered'"),
+	CHECK_INT(number(app,
+			 "SELECT max(attempts) FROM postroom_messages WHERE status = 'delivered'"),
 		  1);
 	/* It died of its own failures, and of all that it was allowed. */
 	CHECK_INT(rows("dead"), 1);
 	CHECK_INT(number(app, "SELECT attempts FROM postroom_messages WHERE status = 'dead'"), 3);
-	CHECK_STR(text(app, "SELECT last_error FROM postroom_messages WHERE status = 'dead'"), "500 ouch");
+	CHECK_STR(text(app, "SELECT last_error FROM postroom_messages WHERE status = 'dead'"),
+		  "500 ouch");
 }

@@ -109,15 +109,17 @@ def D7_what_is_in_flight_is_finished_by_those_who_began_it(postroom, running, tm
 
 def D7_reloading_under_load_loses_nothing_and_doubles_nothing(postroom, running, tmp_path):
     running.start(TO_A)
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('a.ndjson') == 1)
     for round in range(20):
         lines = '{"topic":"t","payload":{}}\n' * 50
         postroom.ok('enqueue', '--ndjson', '-', '--json', input=lines)
         running.reload(TO_B if round % 2 == 0 else TO_A)
-    wait_until(lambda: postroom.stats()['delivered'] == 1000)
+    wait_until(lambda: postroom.stats()['delivered'] == 1001)
     running.stop()
     ids = collections.Counter(line['id'] for name in ('a.ndjson', 'b.ndjson')
                               for line in lines_of(tmp_path / name))
-    assert len(ids) == 1000 and set(ids.values()) == {1}
+    assert len(ids) == 1001 and set(ids.values()) == {1}
 
 
 def D7_the_retry_policy_is_that_of_the_start(postroom, running):

@@ -206,7 +206,8 @@ TEST(D5_another_message_probes_each_time)
 	call(1, 4, POSTROOM_UNTRIED);
 	for (int round = 0; round < 3; round++) {
 		for (size_t i = 0; i < 4; i++)
-			CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 4, free_all), (int64_t)i);
+			CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 4, free_all),
+				  (int64_t)i);
 	}
 	/* The fourth went last. */
 	CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 4, behind), 0);

@@ -85,6 +85,13 @@ TEST(D8_workers_share_the_concurrency)
 	pr_limit_leave(&limit, parts[0]);
 	CHECK(pr_limit_enter(&limit, &parts[2]));
 	CHECK_INT(parts[2], parts[0]);
+	/* One alone may have all of it for a while. */
+	CHECK_INT(pr_limit_widen(&limit), 0);
+	pr_limit_leave(&limit, parts[1]);
+	CHECK_INT(pr_limit_widen(&limit), parts[1]);
+	CHECK(!pr_limit_enter(&limit, &parts[0]));
+	pr_limit_leave(&limit, parts[1]);
+	CHECK(pr_limit_enter(&limit, &parts[0]));
 	pr_limit_release(&limit);
 
 	/* Fewer than workers: one each, and the rest of them wait. */
@@ -117,9 +124,10 @@ TEST(D8_a_slow_sink_gets_smaller_batches_and_a_faster_one_larger_ones)
 
 TEST(G1_a_rate_is_read_and_everything_else_refused)
 {
-	static const char *const wrong[] = { "",    "/s",   "0",   "-1",    "+1",   "1/d",
-					     "1 s", "1e9/s", "nan", "0x10", "1.2.3", "0.0/s",
-					     "99999999999" };
+	static const char *const wrong[] = {
+		"",	 "/s",	"0",	"-1",	 "+1",	  "1/d",	 "1 s",
+		"1e9/s", "nan", "0x10", "1.2.3", "0.0/s", "99999999999", "0.0000000000000001"
+	};
 	struct pr_err err = { 0 };
 	double rate = 0;
 
@@ -134,4 +142,29 @@ TEST(G1_a_rate_is_read_and_everything_else_refused)
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
 		CHECK_MSG(pr_rate_parse(wrong[i], &rate, &err) == POSTROOM_INVALID, "%s", wrong[i]);
 	CHECK_CONTAINS(err.text, "30/m");
+}
+
+TEST(D7_limits_change_while_something_is_in_the_sinks_hands)
+{
+	int64_t part, other, wait_ms = 0;
+
+	pr_limit_init(&limit, 0, 0, 2, 1000000);
+	CHECK(pr_limit_enter(&limit, &part));
+	CHECK_INT(part, 0);
+	CHECK_INT(pr_limit_widen(&limit), 0);
+	CHECK_INT(pr_limit_take(&limit, 500, 1000000, &wait_ms), 500);
+	pr_limit_change(&limit, 10, 8, 2);
+	CHECK(pr_limit_enter(&limit, &part));
+	CHECK_INT(part, 4);
+	CHECK_INT(pr_limit_widen(&limit), 4);
+	CHECK(pr_limit_take(&limit, 500, 2000000, &wait_ms) <= 10);
+	/* Lowered below what is out: nobody enters until enough has come back. */
+	pr_limit_change(&limit, 10, 2, 2);
+	CHECK(!pr_limit_enter(&limit, &other));
+	CHECK_INT(other, 0);
+	CHECK_INT(pr_limit_widen(&limit), 0);
+	pr_limit_leave(&limit, 8);
+	CHECK(pr_limit_enter(&limit, &other));
+	CHECK_INT(other, 1);
+	pr_limit_release(&limit);
 }
