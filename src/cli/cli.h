@@ -218,4 +218,11 @@ extern const struct cli_command cmd_show;
 extern const struct cli_command cmd_sinks;
 extern const struct cli_command cmd_stats;
 
+/*
+ * The configuration, for its sinks and routes; pr_config_free() it. NULL if there is
+ * none, or if not all of it can be had here: its secrets may be the relay's alone.
+ */
+struct pr_config;
+struct pr_config *cli_load_routes(struct cli *cli);
+
 #endif

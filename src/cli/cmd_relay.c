@@ -9,6 +9,7 @@
 #include "cli/supervise.h"
 
 #include "config/config.h"
+#include "relay/limit.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -22,6 +23,7 @@ struct relay_options {
 	int64_t backoff;
 	int64_t max_error_length;
 	int64_t on_dead;
+	const char *rate;
 	bool check;
 };
 
@@ -39,6 +41,18 @@ static const struct pr_param params[] = {
 	  .value = "SINK-URL",
 	  .help = "where all messages go, instead of the sinks and routes of the configuration "
 		  "(postroom sinks lists what there is)" },
+	{ .name = "rate",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(rate),
+	  .value = "N/s",
+	  .help = "most messages a second given to the sink, or a minute or hour: 30/m, 1000/h" },
+	{ .name = "concurrency",
+	  .type = PR_PARAM_INT,
+	  .offset = OPTION(config.concurrency),
+	  .value = "N",
+	  .max = PR_CONCURRENCY_MAX,
+	  .help = "most messages in the sink's hands at once, where it takes them one by one "
+		  "(default: what the sink thinks best)" },
 	{ .name = "drain",
 	  .type = PR_PARAM_FLAG,
 	  .offset = OPTION(config.drain),
@@ -179,11 +193,112 @@ static const struct pr_param params[] = {
 };
 
 /* The first of them are orders for this run; from here on they are settings, for a file too. */
-#define SETTINGS 3
+#define SETTINGS 5
+
+static bool read_tenant(struct pr_relay_config *config, struct pr_config *loaded)
+{
+	char *tenant = pr_arena_alloc(&loaded->arena, PR_UUID_SIZE);
+
+	if (!tenant || !pr_uuid_normalize(config->scope.tenant_id, tenant))
+		return false;
+	config->scope.tenant_id = tenant;
+	return true;
+}
+
+/* Fills in what the options do not reach, and checks what must hold between them. */
+static void finish(struct cli *cli, struct relay_options *options, struct pr_config *loaded,
+		   struct pr_faults *faults)
+{
+	struct pr_relay_config *config = &options->config;
+	struct pr_err err = { 0 };
+
+	config->url = loaded->database->text;
+	if (options->rate && pr_rate_parse(options->rate, &config->rate, &err) < 0)
+		pr_fault(faults, "--rate: %s", err.text);
+	config->schema = cli->global.schema;
+	if (!config->to) {
+		config->sinks = loaded->sinks;
+		config->sink_count = loaded->sink_count;
+		config->routes = loaded->routes;
+		config->route_count = loaded->route_count;
+	}
+	config->policy.max_attempts = (int32_t)options->max_attempts;
+	config->policy.backoff = (postroom_backoff)options->backoff;
+	config->policy.max_error_length = (int32_t)options->max_error_length;
+	config->policy.block = options->on_dead == POSTROOM_ON_DEAD_BLOCK;
+	config->policy.forget = config->retention_ms == 0;
+	config->log_level = (enum pr_log_level)cli->global.log_level;
+	config->log_format = (enum pr_log_format)cli->global.log_format;
+	if (!loaded->file && !config->to)
+		pr_fault(faults, "relay: --to SINK-URL is missing, for example --to stdout:; or "
+				 "a --config FILE that says where messages go");
+	else if (loaded->route_count == 0)
+		pr_fault(faults,
+			 "%s: routes: there are none, so no message would go anywhere; see "
+			 "postroom.yaml(5), or give --to",
+			 loaded->file);
+	if (config->scope.tenant_id && !read_tenant(config, loaded))
+		pr_config_blame(loaded, "tenant takes a UUID", faults);
+	if (pr_relay_config_check(config, &err) < 0)
+		pr_config_blame(loaded, err.text, faults);
+}
+
+/*
+ * Everything that the file, the environment and the command line say. It may
+ * be loaded again, into other options, while the first is in use: both live as
+ * long as their configuration.
+ */
+static int load(struct cli *cli, struct relay_options *options, struct pr_config **ret,
+		struct pr_faults *faults, struct pr_err *err)
+{
+	const struct pr_config_input input = {
+		.file = cli->global.config,
+		.database = cli->global.db,
+		.to = options->config.to,
+		.params = params + SETTINGS,
+		.given = cli->given + SETTINGS,
+		.target = options,
+	};
+	struct pr_config *loaded = NULL;
+	int status = pr_config_load(&input, &loaded, faults, err);
+
+	if (status < 0)
+		return status;
+	finish(cli, options, loaded, faults);
+	if (faults->count > 0) {
+		pr_config_free(loaded);
+		return pr_err_set(err, POSTROOM_INVALID, "%.*s",
+				  (int)strcspn(pr_buf_text(&faults->text), "\n"),
+				  pr_buf_text(&faults->text));
+	}
+	*ret = loaded;
+	return POSTROOM_OK;
+}
+
+struct pr_config *cli_load_routes(struct cli *cli)
+{
+	static const char *const nothing[sizeof(params) / sizeof(params[0])];
+	struct relay_options ignored = { 0 };
+	const struct pr_config_input input = {
+		.file = cli->global.config,
+		.database = cli->global.db,
+		.params = params + SETTINGS,
+		.given = nothing,
+		.target = &ignored,
+	};
+	struct pr_faults faults = { 0 };
+	struct pr_config *loaded = NULL;
+
+	if (cli->global.config)
+		pr_config_load(&input, &loaded, &faults, NULL);
+	pr_faults_release(&faults);
+	return loaded;
+}
 
 struct watch {
 	struct cli *cli;
 	const struct pr_relay_config *config;
+	const struct relay_options *given; /* before anything else was put to it */
 	pthread_t thread; /* which opens and runs the relay */
 	pthread_t watcher;
 	sigset_t set;
@@ -193,6 +308,7 @@ struct watch {
 	int status;
 	struct pr_err err;
 	bool stopping;
+	bool hung_up; /* while it was being opened: to be done when it is */
 	atomic_bool draw; /* the bar of --drain; progress is set up before */
 	struct cli_progress progress;
 };
@@ -206,13 +322,36 @@ static void draw_progress(struct watch *watch, struct pr_relay *relay)
 			  totals.delivered + totals.dead);
 }
 
+static void reload(struct watch *watch, struct pr_relay *relay)
+{
+	struct relay_options options = *watch->given;
+	struct pr_log *log = &watch->cli->log;
+	struct pr_faults faults = { 0 };
+	struct pr_config *loaded = NULL;
+	struct pr_err err = { 0 };
+	int status = load(watch->cli, &options, &loaded, &faults, &err);
+
+	if (status >= 0)
+		status = pr_relay_reload(relay, &options.config, &err);
+	if (status < 0 && status != POSTROOM_STOPPED) {
+		pr_log_event(log, PR_LOG_ERROR, "OUTBOX_RELOAD_REFUSED");
+		pr_log_str(log, "error", err.text);
+		pr_log_end(log);
+	}
+	pr_config_free(loaded);
+	pr_faults_release(&faults);
+}
+
 static void take_signal(struct watch *watch, struct pr_relay *relay, int number)
 {
 	if (number == SIGHUP) {
+		watch->hung_up = !relay;
 		if (!relay)
 			return;
 		cli_supervise_reloading(&watch->supervisor);
 		pr_relay_reopen(relay);
+		if (watch->cli->global.config)
+			reload(watch, relay);
 		cli_supervise_reloaded(&watch->supervisor);
 		return;
 	}
@@ -241,6 +380,8 @@ static void watch_relay(struct watch *watch)
 			return;
 		if (number > 0)
 			take_signal(watch, relay, number);
+		if (relay && watch->hung_up)
+			take_signal(watch, relay, SIGHUP);
 		cli_supervise_look(&watch->supervisor, relay);
 		if (relay && atomic_load(&watch->draw))
 			draw_progress(watch, relay);
@@ -307,84 +448,6 @@ static void end_watch(struct watch *watch)
 		cli_progress_end(&watch->progress);
 }
 
-static bool read_tenant(struct pr_relay_config *config, struct pr_config *loaded)
-{
-	char *tenant = pr_arena_alloc(&loaded->arena, PR_UUID_SIZE);
-
-	if (!tenant || !pr_uuid_normalize(config->scope.tenant_id, tenant))
-		return false;
-	config->scope.tenant_id = tenant;
-	return true;
-}
-
-/* Fills in what the options do not reach, and checks what must hold between them. */
-static void finish(struct cli *cli, struct relay_options *options, struct pr_config *loaded,
-		   struct pr_faults *faults)
-{
-	struct pr_relay_config *config = &options->config;
-	struct pr_err err = { 0 };
-
-	config->url = loaded->database->text;
-	config->schema = cli->global.schema;
-	if (!config->to) {
-		config->sinks = loaded->sinks;
-		config->sink_count = loaded->sink_count;
-		config->routes = loaded->routes;
-		config->route_count = loaded->route_count;
-	}
-	config->policy.max_attempts = (int32_t)options->max_attempts;
-	config->policy.backoff = (postroom_backoff)options->backoff;
-	config->policy.max_error_length = (int32_t)options->max_error_length;
-	config->policy.block = options->on_dead == POSTROOM_ON_DEAD_BLOCK;
-	config->policy.forget = config->retention_ms == 0;
-	config->log_level = (enum pr_log_level)cli->global.log_level;
-	config->log_format = (enum pr_log_format)cli->global.log_format;
-	if (!loaded->file && !config->to)
-		pr_fault(faults, "relay: --to SINK-URL is missing, for example --to stdout:; or "
-				 "a --config FILE that says where messages go");
-	else if (loaded->route_count == 0)
-		pr_fault(faults,
-			 "%s: routes: there are none, so no message would go anywhere; see "
-			 "postroom.yaml(5), or give --to",
-			 loaded->file);
-	if (config->scope.tenant_id && !read_tenant(config, loaded))
-		pr_config_blame(loaded, "tenant takes a UUID", faults);
-	if (pr_relay_config_check(config, &err) < 0)
-		pr_config_blame(loaded, err.text, faults);
-}
-
-/*
- * Everything that the file, the environment and the command line say. It may
- * be loaded again, into other options, while the first is in use: both live as
- * long as their configuration.
- */
-static int load(struct cli *cli, struct relay_options *options, struct pr_config **ret,
-		struct pr_faults *faults, struct pr_err *err)
-{
-	const struct pr_config_input input = {
-		.file = cli->global.config,
-		.database = cli->global.db,
-		.to = options->config.to,
-		.params = params + SETTINGS,
-		.given = cli->given + SETTINGS,
-		.target = options,
-	};
-	struct pr_config *loaded = NULL;
-	int status = pr_config_load(&input, &loaded, faults, err);
-
-	if (status < 0)
-		return status;
-	finish(cli, options, loaded, faults);
-	if (faults->count > 0) {
-		pr_config_free(loaded);
-		return pr_err_set(err, POSTROOM_INVALID, "%.*s",
-				  (int)strcspn(pr_buf_text(&faults->text), "\n"),
-				  pr_buf_text(&faults->text));
-	}
-	*ret = loaded;
-	return POSTROOM_OK;
-}
-
 static int load_or_tell(struct cli *cli, struct relay_options *options, struct pr_config **ret)
 {
 	struct pr_faults faults = { 0 };
@@ -407,27 +470,9 @@ static int show(struct cli *cli, const struct relay_options *options,
 	return CLI_DONE;
 }
 
-/* One sink for everything is all that the dispatcher can be told. */
-static int choose_sink(struct cli *cli, struct pr_relay_config *config)
+static int work(struct cli *cli, struct relay_options *options, const struct relay_options *given)
 {
-	const struct pr_relay_sink *sink = config->sinks;
-	const struct pr_relay_route *route = config->routes;
-
-	if (config->to)
-		return CLI_DONE;
-	if (config->sink_count > 1 || config->route_count > 1 || route->ns || route->topic ||
-	    sink->setting_count > 0 || sink->concurrency || sink->rate > 0)
-		return cli_usage(cli,
-				 "%s: this version delivers to one sink, with its settings "
-				 "behind the URL's '?' and one route for all messages",
-				 cli->global.config);
-	config->to = sink->url;
-	return CLI_DONE;
-}
-
-static int work(struct cli *cli, struct relay_options *options)
-{
-	struct watch watch = { .cli = cli, .config = &options->config };
+	struct watch watch = { .cli = cli, .config = &options->config, .given = given };
 	struct pr_relay *relay;
 
 	if (begin_watch(&watch) != 0)
@@ -446,6 +491,7 @@ static int work(struct cli *cli, struct relay_options *options)
 static int run(struct cli *cli, void *given)
 {
 	struct relay_options *options = given;
+	const struct relay_options pristine = *options;
 	struct pr_config *loaded = NULL;
 	int status = load_or_tell(cli, options, &loaded);
 
@@ -454,9 +500,7 @@ static int run(struct cli *cli, void *given)
 	if (options->check) {
 		status = show(cli, options, loaded);
 	} else {
-		status = choose_sink(cli, &options->config);
-		if (status == CLI_DONE)
-			status = work(cli, options);
+		status = work(cli, options, &pristine);
 	}
 	pr_config_free(loaded);
 	return status;
@@ -468,8 +512,8 @@ const struct cli_command cmd_relay = {
 	.summary = "Deliver messages: the worker",
 	.about = "Claims messages, publishes them to the sink, and settles what became of "
 		 "them, until SIGTERM or SIGINT: then it finishes or gives back what is in "
-		 "flight and exits 0. A second signal ends it at once. SIGHUP makes file: "
-		 "sinks reopen their files. Nothing is lost either way, and any number of "
+		 "flight and exits 0. A second signal ends it at once. SIGHUP makes it read "
+		 "its configuration again, and file: sinks reopen their files. Nothing is lost either way, and any number of "
 		 "relays may share a database.\n\n"
 		 "Where messages go is said by --to, or by the sinks and routes of a "
 		 "configuration, which can hold the other settings too.",

@@ -32,6 +32,7 @@ enum pgsql_slot {
 	PG_ANNOUNCE,
 	PG_HUSH,
 	PG_UNFINISHED,
+	PG_UNROUTED,
 	PG_SLOTS
 };
 
@@ -71,6 +72,7 @@ struct pgsql_store {
 	int64_t answer_ms; /* how long an answer may take; 0: as long as it does */
 	const struct pr_stop *stop;
 	struct pr_pulse *pulse;
+	struct pr_rules rules;
 	postroom_box *box;
 	/* See pgsql_claim.c. */
 	struct pgsql_reading reading[PG_ARMS_IN_TURN];
@@ -159,8 +161,11 @@ int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
  */
 int pr_pgsql_go_by_index(struct pgsql_store *store, struct pr_err *err);
 
-/* sql with {schema} and the table's {fields} filled in; free() it. NULL: no memory. */
-char *pr_pgsql_sql(const struct pgsql_store *store, const struct pr_table *table, const char *sql);
+/*
+ * sql with {schema}, the table's {fields} and the store's {rules} ("AND … ", or
+ * nothing) filled in; free() it. NULL: no memory.
+ */
+char *pr_pgsql_sql(struct pgsql_store *store, const struct pr_table *table, const char *sql);
 
 /* A topic pattern as LIKE wants it, in out: everything but '*' stands for itself. NULL stays NULL. */
 const char *pr_pgsql_pattern(const char *pattern, struct pr_buf *out);
@@ -324,8 +329,10 @@ int pr_pgsql_lower_floors(struct pgsql_store *store, const struct pr_table *tabl
 #define PG_ALL_LANES                                                                        \
 	"generate_series(1, 64) AS n CROSS JOIN LATERAL " PG_LANE("n::smallint")
 
-/* {scope_ns}, … compared with $1 to $3: namespace, pattern, tenant; NULL is any. */
-#define PG_SCOPE                                                                            \
+/* {scope_ns}, … compared with $1 to $3: namespace, pattern, tenant; NULL is any. And the store's rules. */
+#define PG_SCOPE PG_SCOPE_ALL "{rules}"
+/* Without the rules. */
+#define PG_SCOPE_ALL                                                                        \
 	"($1::text IS NULL OR {scope_ns} = $1) AND ($2::text IS NULL OR {scope_topic} LIKE $2) " \
 	"AND ($3::uuid IS NULL OR {scope_tenant} = $3) "
 
@@ -345,6 +352,9 @@ size_t pr_pgsql_read_array(const PGresult *result, int64_t *numbers, size_t max)
 /* pgsql_wait.c */
 int pr_pgsql_wait(struct postroom_store *store, const struct pr_table *table,
 		  const struct pr_scope *scope, int64_t max_ms, struct pr_err *err);
+int pr_pgsql_unrouted(struct postroom_store *store, const struct pr_table *table,
+		      const struct pr_scope *scope, int32_t limit, struct pr_unrouted *ret,
+		      struct pr_err *err);
 
 /* pgsql_settle.c */
 int pr_pgsql_renew(struct postroom_store *store, const struct pr_table *table,
