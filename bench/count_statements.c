@@ -1,26 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counts what a program sends to PostgreSQL, without the server's help: preloaded,
- * it stands before libpq. At its end it writes "STATEMENTS TRANSACTIONS" to the
- * file $COUNT_STATEMENTS; statements that share a pipeline are one transaction.
+ * Counts what a program asks its database, without the server's help: preloaded, it
+ * stands before libpq and SQLite. The file $COUNT_STATEMENTS has the counts at any
+ * time, as 64-bit numbers: statements, transactions, and the statements of the thread
+ * "janitor", which are in neither. Statements that share a pipeline are one transaction.
  */
 #include <libpq-fe.h>
+#include <sqlite3.h>
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
-static atomic_llong statements, transactions;
+struct counts {
+	atomic_llong statements, transactions, janitor;
+};
+
+static struct counts *counts;
+
+__attribute__((constructor)) static void begin(void)
+{
+	const char *path = getenv("COUNT_STATEMENTS");
+	int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+	void *memory = MAP_FAILED;
+
+	if (fd >= 0 && ftruncate(fd, sizeof(*counts)) == 0)
+		memory = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (memory == MAP_FAILED)
+		abort();
+	counts = memory;
+	close(fd);
+}
+
+static void count(bool transaction)
+{
+	char name[16] = "";
+
+	pthread_getname_np(pthread_self(), name, sizeof(name));
+	if (strcmp(name, "janitor") == 0) {
+		atomic_fetch_add(&counts->janitor, 1);
+		return;
+	}
+	atomic_fetch_add(&counts->statements, 1);
+	if (transaction)
+		atomic_fetch_add(&counts->transactions, 1);
+}
 
 /* Those that run outside of a pipeline are a transaction each. */
 static void count_one(PGconn *conn)
 {
-	atomic_fetch_add(&statements, 1);
-	if (PQpipelineStatus(conn) == PQ_PIPELINE_OFF)
-		atomic_fetch_add(&transactions, 1);
+	count(PQpipelineStatus(conn) == PQ_PIPELINE_OFF);
 }
 
 static void *original(const char *name)
@@ -65,17 +102,18 @@ EXPORT int PQpipelineSync(PGconn *conn)
 {
 	int (*real)(PGconn *) = original("PQpipelineSync");
 
-	atomic_fetch_add(&transactions, 1);
+	atomic_fetch_add(&counts->transactions, 1);
 	return real(conn);
 }
 
-__attribute__((destructor)) static void tell(void)
+/* Those in autocommit are a transaction each, and so is a COMMIT. */
+EXPORT int sqlite3_step(sqlite3_stmt *stmt)
 {
-	const char *path = getenv("COUNT_STATEMENTS");
-	FILE *file = path ? fopen(path, "w") : NULL;
+	int (*real)(sqlite3_stmt *) = original("sqlite3_step");
+	bool first = !sqlite3_stmt_busy(stmt);
+	int rc = real(stmt);
 
-	if (!file)
-		return;
-	fprintf(file, "%lld %lld\n", (long long)statements, (long long)transactions);
-	fclose(file);
+	if (first)
+		count(sqlite3_get_autocommit(sqlite3_db_handle(stmt)));
+	return rc;
 }

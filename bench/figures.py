@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the benchmarks share: running programs, and telling a figure with its target."""
 import os
+import pathlib
+import signal
 import statistics
+import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 missed = []
@@ -43,6 +47,52 @@ def span(first, second):
     """From the worst to the best ratio of the first columns in one round."""
     ratios = [one[0] / other[0] for one, other in zip(first, second)]
     return f'{min(ratios):.2f} to {max(ratios):.2f}'
+
+
+def counts(path):
+    """What bench/count_statements.c has counted: statements, transactions, those of the janitor."""
+    return struct.unpack('qqq', pathlib.Path(path).read_bytes())
+
+
+def processor_seconds(pid):
+    return sum(int((task / 'schedstat').read_text().split()[0])
+               for task in pathlib.Path('/proc', str(pid), 'task').iterdir()) / 1e9
+
+
+def idle(command, counter, seconds, what):
+    """A relay with a poll interval of a second that has nothing to do."""
+    with tempfile.NamedTemporaryFile() as file:
+        relay = subprocess.Popen([str(word) for word in command], env={
+            **os.environ, 'LD_PRELOAD': counter, 'COUNT_STATEMENTS': file.name})
+        time.sleep(5)  # its rests have grown to the whole interval by then
+        before, busy = counts(file.name), processor_seconds(relay.pid)
+        time.sleep(seconds)
+        after, busy = counts(file.name), processor_seconds(relay.pid) - busy
+        relay.terminate()
+        relay.wait()
+    looks, _, janitor = (last - first for first, last in zip(before, after))
+    report(what, f'{100 * busy / seconds:.3f} % of a core; {looks / seconds:.2f} statements a poll '
+           f'interval, and the janitor {janitor} in {seconds} s', 'under 0.2 %, 1',
+           busy < 0.002 * seconds and looks <= seconds + 1)
+
+
+def stops(command, output, what, is_busy, rounds=20):
+    """From SIGTERM to the exit of a relay that delivers to a file as fast as it can."""
+    times = []
+    for _ in range(rounds):
+        pathlib.Path(output).write_bytes(b'')
+        relay = subprocess.Popen([str(word) for word in command])
+        while not os.path.getsize(output):
+            time.sleep(0.001)
+        begun = time.monotonic()
+        relay.send_signal(signal.SIGTERM)
+        if relay.wait() != 0:
+            sys.exit(f'bench: the relay ended with {relay.returncode}')
+        times.append((time.monotonic() - begun) * 1000)
+        if not is_busy():
+            sys.exit('bench: there was not enough to do')
+    report(what, f'median {statistics.median(times):.1f} ms, worst of {rounds} {max(times):.1f} ms',
+           'under 1 s', max(times) < 1000)
 
 
 def peak_memory(process):

@@ -30,6 +30,12 @@ def can_trace():
 needs_strace = pytest.mark.skipif(not can_trace(), reason='strace is missing or may not trace here')
 
 
+def sanitized():
+    """Whether the program was built with a sanitizer, whose shadow memory would be measured too."""
+    program = pathlib.Path(PROGRAM).read_bytes()
+    return b'__asan_init' in program or b'__tsan_init' in program
+
+
 def wait_until(condition, what='the condition'):
     """Waits for condition() to be true, and returns what it was."""
     deadline = time.monotonic() + PATIENCE

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 /* What a step may take beyond its own deadline when everything is slow. */
@@ -148,10 +149,13 @@ static int add_outlet(struct pr_crew *crew, const struct pr_relay_sink *sink, st
 	int64_t workers = crew->config.workers;
 
 	*outlet = (struct pr_outlet){ .crew = crew, .sink = sink, .rules = rules };
+	outlet->watch = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
 	outlet->gate = find_gate(crew->relay, sink);
 	outlet->workers = calloc((size_t)workers, sizeof(*outlet->workers));
 	if (!outlet->gate || !outlet->workers)
 		return pr_err_nomem(err);
+	if (outlet->watch < 0)
+		return pr_err_errno(err, POSTROOM_NOMEM, "making an event descriptor");
 	for (int64_t i = 0; i < workers; i++)
 		prepare(&outlet->workers[i], crew, outlet);
 	for (int64_t i = 0; i < workers; i++) {
@@ -309,6 +313,8 @@ void pr_crew_free(struct pr_crew *crew)
 		for (int64_t n = 0; crew->outlets[i].workers && n < crew->config.workers; n++)
 			release(&crew->outlets[i].workers[n]);
 		free(crew->outlets[i].workers);
+		if (crew->outlets[i].watch >= 0)
+			close(crew->outlets[i].watch);
 	}
 	release(&crew->janitor);
 	free(crew->outlets);

@@ -7,7 +7,8 @@
  *    first.
  * 2. A failure is left for the next round, on a new connection; the workers tell
  *    about trouble.
- * 3. Only the messages of the relay's own scope are touched: another relay may
+ * 3. An idle relay sweeps with every purge, no more often.
+ * 4. Only the messages of the relay's own scope are touched: another relay may
  *    have another max_attempts and retention for the rest. What no route wants is
  *    only counted.
  */
@@ -164,6 +165,16 @@ void pr_janitor_summarize(struct pr_worker *janitor, bool trouble)
 	pr_log_flush(log);
 }
 
+/* The workers' looks tell that there is nothing to sweep. */
+static bool is_quiet(const struct pr_crew *crew)
+{
+	for (size_t i = 0; i < crew->outlet_count; i++) {
+		if (!atomic_load(&crew->outlets[i].quiet))
+			return false;
+	}
+	return true;
+}
+
 void *pr_janitor_run(void *context)
 {
 	struct pr_worker *worker = context;
@@ -175,7 +186,8 @@ void *pr_janitor_run(void *context)
 		pr_pulse_beat(&worker->pulse, SWEEP_EVERY_MS);
 		if (pr_stop_wait(&worker->crew->stop, SWEEP_EVERY_MS))
 			break;
-		repeat(worker, sweep);
+		if (elapsed_ms % PURGE_EVERY_MS == 0 || !is_quiet(worker->crew))
+			repeat(worker, sweep);
 		/* In the first round too: a relay that never lives for long cleans up as well. */
 		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->retention_ms >= 0)
 			repeat(worker, purge_delivered);

@@ -6,10 +6,16 @@
  * 2. The database going away is a pause, never an end, but for --drain, which
  *    gives up when nothing works for PR_DRAIN_PATIENCE_MS.
  * 3. Every wait includes the stop.
+ * 4. While there is nothing to do one worker of an outlet watches for all: its looks
+ *    are one statement a poll interval. Whoever finds work lets another one watch
+ *    before it begins, which looks for more at once: so all are up as soon as there
+ *    is enough for all, and a commit never waits for a sink that is slow.
  */
 #include "relay/worker.h"
 
+#include <poll.h>
 #include <string.h>
+#include <unistd.h>
 
 /* An idle --drain looks often: somebody waits for it. */
 #define DRAIN_POLL_MS 20
@@ -24,6 +30,12 @@
 
 /* Between two tries of a database that is away. */
 #define PAUSE_MAX_MS 1000
+
+/* Who was woken for something that others have taken leaves it to them for so long. */
+#define VAIN_MS 100
+
+/* Who sleeps while another one watches is heard of so often. */
+#define SLEEP_MS 30000
 
 int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *err)
 {
@@ -88,6 +100,23 @@ static void follow_reopen(struct pr_worker *worker)
 		worker->sink->ops->reopen(worker->sink);
 }
 
+static bool take_watch(struct pr_worker *worker)
+{
+	uint64_t token;
+
+	if (!worker->watching)
+		worker->watching = read(worker->outlet->watch, &token, sizeof(token)) == sizeof(token);
+	return worker->watching;
+}
+
+static void leave_watch(struct pr_worker *worker)
+{
+	uint64_t token = 1;
+
+	if (worker->watching)
+		worker->watching = write(worker->outlet->watch, &token, sizeof(token)) != sizeof(token);
+}
+
 /*
  * The whole product in a few lines: claim, publish, settle, and on with the next
  * batch as long as settling brings one along. *ret_dry: there was nothing to claim.
@@ -103,6 +132,10 @@ static int pass(struct pr_worker *worker, int32_t limit, bool *ret_dry, struct p
 		return status;
 	/* Settling may look only where it expects something: that it found nothing means little. */
 	*ret_dry = worker->batch->count == 0;
+	if (!*ret_dry) {
+		worker->vain = false;
+		leave_watch(worker);
+	}
 	do {
 		batch = worker->batch;
 		follow_reopen(worker);
@@ -121,38 +154,104 @@ static void tell_deaf(struct pr_worker *worker)
 	pr_log_end(&worker->log);
 }
 
-/*
- * Nothing is due: sleeps until something may be, at first only for moments, then
- * longer and longer. *ret_done when a drain has come to its end.
- */
-static int rest(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
+static int wait_for_work(struct pr_worker *worker, int64_t ms, struct pr_err *err)
+{
+	int status;
+
+	pr_pulse_beat(&worker->pulse, ms);
+	status = worker->store->ops->wait(worker->store, &pr_table_outbox,
+					  &worker->crew->config.scope, ms, err);
+	tell_deaf(worker);
+	return status;
+}
+
+/* Sleeps until it may watch, which is when the one that did has found something. */
+static int sleep_unwatching(struct pr_worker *worker, struct pr_err *err)
+{
+	const struct pr_stop *stop = &worker->crew->stop;
+	struct pollfd fds[2] = {
+		{ .fd = worker->outlet->watch, .events = POLLIN },
+		{ .fd = stop->fd, .events = POLLIN },
+	};
+	int status = POSTROOM_OK;
+
+	while (status >= 0 && !pr_stop_requested(stop) && !take_watch(worker)) {
+		pr_pulse_beat(&worker->pulse, SLEEP_MS);
+		if (poll(fds, 2, SLEEP_MS) == 0)
+			status = wait_for_work(worker, 0, err);
+	}
+	worker->rest_ms = 0;
+	return status;
+}
+
+static void lengthen_rest(struct pr_worker *worker)
 {
 	const struct pr_relay_config *config = &worker->crew->config;
 	int64_t longest_ms = config->drain ? DRAIN_POLL_MS : config->poll_interval_ms;
+	bool was_long = worker->rest_ms >= longest_ms - longest_ms / 4;
+
+	worker->rest_ms = worker->rest_ms ? worker->rest_ms * 2 : 1;
+	if (worker->rest_ms < longest_ms)
+		return;
+	/* Jitter, or a fleet of relays that one commit has woken would poll in step. Once is enough. */
+	worker->rest_ms = was_long ? longest_ms :
+				     pr_random_between(&worker->random,
+						       longest_ms - longest_ms / 4, longest_ms);
+}
+
+/* No look, and no bell either: they would only say the same again. */
+static int rest_in_vain(struct pr_worker *worker)
+{
+	int64_t ms = worker->rest_ms < VAIN_MS ? worker->rest_ms : VAIN_MS;
+
+	worker->vain = false;
+	pr_pulse_beat(&worker->pulse, ms);
+	pr_stop_wait(&worker->crew->stop, ms);
+	return POSTROOM_OK;
+}
+
+/*
+ * Nothing is due: sleeps until something may be, at first only for moments, then
+ * longer and longer.
+ */
+static int rest(struct pr_worker *worker, struct pr_err *err)
+{
+	const struct pr_crew *crew = worker->crew;
+	bool drain = crew->config.drain, idle;
+	int64_t begun_us;
+	int status;
+
+	do {
+		pr_log_flush(&worker->log);
+		lengthen_rest(worker);
+		if (worker->vain)
+			return rest_in_vain(worker);
+		if (worker->rest_ms > PR_STORE_NAP_MS && !drain && !take_watch(worker))
+			return sleep_unwatching(worker, err);
+		begun_us = pr_mono_us();
+		status = wait_for_work(worker, worker->rest_ms, err);
+		idle = status >= 0 && worker->store->idle;
+		if (worker->watching)
+			atomic_store(&worker->outlet->quiet, idle);
+		follow_reopen(worker);
+	} while (idle && !drain && !pr_stop_requested(&crew->stop));
+	worker->vain = pr_mono_us() - begun_us < worker->rest_ms * 1000;
+	return status;
+}
+
+/* The same for a drain, which ends when there is nothing left to do. */
+static int rest_draining(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
+{
+	const struct pr_relay_config *config = &worker->crew->config;
 	struct pr_claim claim = { .scope = config->scope, .block = config->policy.block };
 	bool unfinished = true;
-	int status = POSTROOM_OK;
+	int status = worker->store->ops->unfinished(worker->store, &pr_table_outbox, &claim,
+						    &unfinished, err);
 
-	if (config->drain)
-		status = worker->store->ops->unfinished(worker->store, &pr_table_outbox, &claim,
-							&unfinished, err);
 	if (status < 0)
 		return status;
-	if (!unfinished) {
-		*ret_done = true;
-		return POSTROOM_OK;
-	}
-	worker->rest_ms = worker->rest_ms ? worker->rest_ms * 2 : 1;
-	/* Jitter, or a fleet of relays would poll in step. */
-	if (worker->rest_ms >= longest_ms)
-		worker->rest_ms = pr_random_between(&worker->random, longest_ms - longest_ms / 4,
-						    longest_ms);
-	pr_log_flush(&worker->log);
-	pr_pulse_beat(&worker->pulse, worker->rest_ms);
-	status = worker->store->ops->wait(worker->store, &pr_table_outbox, &config->scope,
-					  worker->rest_ms, err);
-	tell_deaf(worker);
-	return status;
+	*ret_done = !unfinished;
+	return unfinished ? rest(worker, err) : POSTROOM_OK;
 }
 
 /*
@@ -234,7 +333,8 @@ static int work(struct pr_worker *worker)
 		if (worker->probing)
 			pr_breaker_leave(pr_worker_breaker(worker), pr_mono_us());
 		if (status >= 0 && dry)
-			status = rest(worker, &done, err);
+			status = crew->config.drain ? rest_draining(worker, &done, err) :
+						      rest(worker, err);
 		if (status == POSTROOM_SINK || status == POSTROOM_NOMEM)
 			return status;
 		if (status < 0)

@@ -41,6 +41,8 @@ struct pr_worker {
 	struct pr_log log;
 	struct pr_random random;
 	int64_t rest_ms;	 /* how long it rested the last time; 0: it had work since */
+	bool watching;		 /* it looks for all workers of the outlet */
+	bool vain;		 /* its rest ended for something that no claim has found yet */
 	int64_t suspects_at_us;	 /* when to look for expired leases again */
 	bool suspected;		 /* the last pass found one: now it is the others' turn */
 	bool probing;		 /* it is to find out whether the sink is back, and has not yet */
@@ -71,6 +73,8 @@ struct pr_outlet {
 	struct pr_gate *gate;
 	struct pr_rules rules;	   /* its messages */
 	struct pr_worker *workers; /* crew->config.workers of them */
+	int watch; /* eventfd with one token: who has it looks for work while the others sleep */
+	atomic_bool quiet; /* that one has found nothing, not even something to clean up */
 };
 
 /* All who work by one configuration. */

@@ -70,7 +70,6 @@ struct pgsql_store {
 	bool pooled;	   /* behind a pooler: nothing may be kept in the session */
 	bool by_index;	   /* see pr_pgsql_go_by_index() */
 	const struct pr_table *listening; /* whose bell is heard on this connection; NULL: none */
-	bool rung; /* the last sleep was ended by the bell */
 	int64_t answer_ms; /* how long an answer may take; 0: as long as it does */
 	const struct pr_stop *stop;
 	struct pr_pulse *pulse;

@@ -278,8 +278,6 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 	}
 	if (count >= (size_t)asking->limit)
 		store->first_arm = (asking->arm + 1) % PG_ARMS_IN_TURN;
-	if (count > 0)
-		store->rung = false;
 }
 
 /* Takes the answer over into the batch. *ret_met: how many were met, taken or not. */

@@ -10,12 +10,16 @@
  * 1. Nobody rings while nobody sleeps: a busy relay naps (PR_STORE_NAP_MS)
  *    without saying so, an announcement ends by itself, and who hears the bell
  *    stops it. Who hears it and then finds nothing has a colleague who is awake:
- *    it rests for VAIN_MS before it says again that it sleeps.
+ *    the relay lets it rest for a moment before it says again that it sleeps.
  * 2. Listening comes before announcing, and a look at the table comes after it:
- *    the relay claims once more after each sleep, and its sleeps start short, so
+ *    the relay looks once more after each sleep, and its sleeps start short, so
  *    that a transaction which inserted before the announcement and committed
  *    after it is not waited for longer than it has lasted.
- * 3. Behind a pooler there is no bell: then this is a plain sleep.
+ * 3. To announce and to look are one statement, and while nobody enqueues that is
+ *    all a sleep costs: where it finds nothing, a claim would find nothing either.
+ * 4. Behind a pooler there is no bell: then this is a plain sleep.
+ * 5. Who only naps reads its notifications too: unread ones would fill the
+ *    server's queue one day.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
@@ -24,20 +28,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* What has a key, or waits in a lane that nobody has, is due, or a claim sets it apart. */
+#define WAITING                                                                             \
+	"EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND apart = 0 "        \
+	"AND key IS NOT NULL AND " PG_SCOPE "AND (SELECT lease = 'row' FROM "                \
+	PG_LANE("1::smallint") " AS one)) OR EXISTS (SELECT FROM " PG_ALL_LANES " AS l "     \
+	"WHERE lease = 'lane' AND locked_by IS NULL AND EXISTS ("                            \
+	"SELECT FROM {schema}{table} AS o WHERE o.lane = l.lane AND o.seq >= l.floor "        \
+	"AND status = 'pending' AND apart = 0 AND " PG_SCOPE "))"
+
 /*
- * What has a key, or waits in a lane, is due as soon as it may go at all: a look
- * tells, and whoever holds it up goes on with it.
+ * What was left behind may have to wait for others: no reason to get up at once. What
+ * is held may be stranded.
  */
+#define LEFT_BEHIND                                                                         \
+	"EXISTS (SELECT FROM {schema}{table} WHERE apart = 2 AND status = 'pending' "        \
+	"AND " PG_SCOPE ") OR EXISTS (SELECT FROM {schema}{table} WHERE status = '{active}' " \
+	"AND locked_until <= " PG_NOW " AND " PG_SCOPE ") OR EXISTS ("                       \
+	"SELECT FROM {schema}postroom_lanes WHERE locked_until <= " PG_NOW ")"
+
 #define NEXT_DUE                                                                            \
-	"ceil(extract(epoch FROM least("                                                     \
+	WAITING ", " LEFT_BEHIND ", ceil(extract(epoch FROM least("                          \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND apart = 0 " \
 	"AND key IS NULL AND next_attempt_at >= " PG_OWN_FLOOR " AND " PG_SCOPE "AND (SELECT lease = 'row' FROM "                    \
 	PG_LANE("1::smallint") " AS one) ORDER BY next_attempt_at, seq LIMIT 1), "           \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' "             \
 	"AND apart IN (1, 3) AND " PG_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "       \
-	"(SELECT locked_until FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE  \
-	"ORDER BY locked_until LIMIT 1), "                                                   \
-	"(SELECT min(locked_until) FROM {schema}postroom_lanes)) "                           \
+	"(SELECT locked_until FROM {schema}{table} WHERE status = '{active}' "               \
+	"AND locked_until > " PG_NOW " AND " PG_SCOPE "ORDER BY locked_until LIMIT 1), "     \
+	"(SELECT min(locked_until) FROM {schema}postroom_lanes WHERE locked_until > " PG_NOW ")) " \
 	"- clock_timestamp()) * 1000)::bigint"
 
 /* The value of a sequence is seen at once: there is no need to wait for the disk. */
@@ -60,8 +79,6 @@
 	UNROUTED_IN("apart = 0 AND key IS NOT NULL") "UNION ALL "                            \
 	UNROUTED_IN("apart IN (1, 3)") "UNION ALL "                                          \
 	UNROUTED_IN("apart = 2") "LIMIT $4::int) AS u"
-
-#define VAIN_MS 100
 
 static int hush(struct pgsql_store *store, const struct pr_table *table, struct pr_err *err)
 {
@@ -92,6 +109,8 @@ static int listen_to(struct pgsql_store *store, const struct pr_table *table, st
 	return POSTROOM_OK;
 }
 
+enum { COL_WAITING, COL_LEFT_BEHIND, COL_NEXT };
+
 /* How long until something is due by itself; says that we sleep, if there is a bell. */
 static int announce(struct pgsql_store *store, const struct pr_table *table,
 		    const struct pr_scope *scope, int64_t max_ms, int64_t *ret_ms,
@@ -100,7 +119,7 @@ static int announce(struct pgsql_store *store, const struct pr_table *table,
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
 	struct pgsql_params params = { 0 };
-	int64_t next_ms;
+	int64_t next_ms = INT64_MAX;
 
 	if (!pr_pgsql_add_scope(&params, scope, &pattern))
 		return pr_err_nomem(err);
@@ -112,10 +131,14 @@ static int announce(struct pgsql_store *store, const struct pr_table *table,
 			      "looking for work", err);
 	if (!result)
 		return err->status;
-	next_ms = atoll(PQgetvalue(result, 0, 0));
+	if (*PQgetvalue(result, 0, COL_WAITING) == 't')
+		next_ms = 0;
+	else if (!PQgetisnull(result, 0, COL_NEXT))
+		next_ms = atoll(PQgetvalue(result, 0, COL_NEXT));
 	*ret_ms = max_ms;
-	if (!PQgetisnull(result, 0, 0) && next_ms < max_ms)
+	if (next_ms < max_ms)
 		*ret_ms = next_ms > 0 ? next_ms : 0;
+	store->base.idle = next_ms > max_ms && *PQgetvalue(result, 0, COL_LEFT_BEHIND) == 'f';
 	return POSTROOM_OK;
 }
 
@@ -132,9 +155,10 @@ static bool rung(struct pgsql_store *store)
 	return any;
 }
 
-static int sleep_until(struct pgsql_store *store, int64_t until_us, struct pr_err *err)
+static int sleep_until(struct pgsql_store *store, int64_t until_us, bool *ret_rung,
+		       struct pr_err *err)
 {
-	while (!(store->rung = rung(store)) && !pr_stop_requested(store->stop)) {
+	while (!(*ret_rung = rung(store)) && !pr_stop_requested(store->stop)) {
 		struct pollfd fds[2] = {
 			{ .fd = PQsocket(store->conn), .events = POLLIN },
 			{ .fd = store->stop ? store->stop->fd : -1, .events = POLLIN },
@@ -150,30 +174,36 @@ static int sleep_until(struct pgsql_store *store, int64_t until_us, struct pr_er
 	return POSTROOM_OK;
 }
 
+static int nap(struct pgsql_store *store, int64_t ms, struct pr_err *err)
+{
+	pr_stop_wait(store->stop, ms);
+	if (!PQconsumeInput(store->conn))
+		return pr_pgsql_fail(store->conn, NULL, store->shown, "sleeping", err);
+	rung(store);
+	return POSTROOM_OK;
+}
+
 int pr_pgsql_wait(struct postroom_store *base, const struct pr_table *table,
 		  const struct pr_scope *scope, int64_t max_ms, struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
 	int64_t begun_us = pr_mono_us();
+	bool woken = false;
 	int status = POSTROOM_OK;
 
-	if (store->rung) {
-		store->rung = false;
-		pr_stop_wait(store->stop, max_ms < VAIN_MS ? max_ms : VAIN_MS);
-		return POSTROOM_OK;
-	}
-	if (max_ms <= PR_STORE_NAP_MS) {
-		pr_stop_wait(store->stop, max_ms);
-		return POSTROOM_OK;
-	}
+	base->idle = false;
+	if (max_ms <= PR_STORE_NAP_MS)
+		return nap(store, max_ms, err);
 	if (!store->pooled && store->listening != table)
 		status = listen_to(store, table, err);
 	if (status >= 0)
 		status = announce(store, table, scope, max_ms, &max_ms, err);
 	if (status >= 0)
-		status = sleep_until(store, begun_us + max_ms * 1000, err);
-	if (status >= 0 && store->rung)
+		status = sleep_until(store, begun_us + max_ms * 1000, &woken, err);
+	if (status >= 0 && woken) {
+		base->idle = false;
 		status = hush(store, table, err);
+	}
 	return status;
 }
 

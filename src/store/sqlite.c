@@ -118,13 +118,15 @@ int pr_sqlite_fail(sqlite3 *db, const struct sqlite_store *store, const char *do
 }
 
 /*
- * Growing, jittered pauses. Told to stop, a claim gives up at once; what is
- * being settled has until the grace is over.
+ * Growing, jittered pauses. SQLite has no queue for its lock: beside a program that
+ * writes without pause it is free for moments only, and who tries seldom has little
+ * luck. So the pauses stay short for as long as such luck may take. Told to stop, a
+ * claim gives up at once; what is being settled has until the grace is over.
  */
 int pr_sqlite_wait_for_lock(void *context, int tries)
 {
 	struct sqlite_store *store = context;
-	int64_t pause_ms = tries < 5 ? 1 : tries < 12 ? 5 : 25;
+	int64_t pause_ms = tries < 200 ? 1 : tries < 300 ? 5 : 25;
 
 	if (tries == 0)
 		store->busy_since_us = pr_mono_us();

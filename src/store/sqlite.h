@@ -231,9 +231,13 @@ int pr_sqlite_claim(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 int pr_sqlite_sweep(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
-/* Until the next message becomes eligible by itself; INT64_MAX: none will. */
+/*
+ * Until the next message becomes eligible by itself; INT64_MAX: none will.
+ * *ret_unsure: there are some of which only a claim can tell.
+ */
 int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
-		       const struct pr_scope *scope, int64_t *ret_ms, struct pr_err *err);
+		       const struct pr_scope *scope, int64_t *ret_ms, bool *ret_unsure,
+		       struct pr_err *err);
 int pr_sqlite_unfinished(struct postroom_store *store, const struct pr_table *table,
 			 const struct pr_claim *claim, bool *ret, struct pr_err *err);
 int pr_sqlite_unrouted(struct postroom_store *store, const struct pr_table *table,

@@ -47,9 +47,14 @@
 	"UPDATE {table} SET status = 'dead', apart = 3, locked_by = NULL, locked_until = NULL, "   \
 	"last_error = coalesce(?1, last_error), updated_at = ?2 WHERE seq = ?3"
 
+#define ANY(index, condition)                                                                      \
+	"EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_" index " WHERE " condition              \
+	"AND " IN_SCOPE ") "
+
 /*
- * A lease that has run out is no reason to get up: what the last claim left of
- * those has to wait for others, or for the next look at suspects.
+ * A lease that has run out is no reason to get up at once: what the last claim left
+ * of those has to wait for others, or for the next look at suspects. So does what is
+ * held: it may be stranded.
  */
 #define NEXT_DUE                                                                                   \
 	"SELECT (SELECT next_attempt_at FROM {table} INDEXED BY {table}_turn "                     \
@@ -58,12 +63,11 @@
 	"WHERE " PR_SQLITE_DUE "AND " IN_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "          \
 	"(SELECT locked_until FROM {table} INDEXED BY {table}_leased "                             \
 	"WHERE status = '{active}' AND locked_until >= ?4 AND " IN_SCOPE                           \
-	"ORDER BY locked_until LIMIT 1)"
+	"ORDER BY locked_until LIMIT 1), "                                                         \
+	ANY("leased", "status = '{active}' AND locked_until < ?4 ") "OR "                          \
+	ANY("held", "apart = 2 AND status = 'pending' ")
 
 /* What is held does not count: it follows whatever holds it, or waits for an operator. */
-#define ANY(index, condition)                                                                      \
-	"EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_" index " WHERE " condition              \
-	"AND " IN_SCOPE ") "
 #define WAITING "AND (next_attempt_at <= ?4 OR claims > 0) "
 #define UNFINISHED                                                                                 \
 	"SELECT " ANY("leased", "status = '{active}' ") "OR " ANY(                                 \
@@ -467,7 +471,8 @@ static sqlite3_stmt *look(struct sqlite_store *store, enum sqlite_slot slot,
 }
 
 int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
-		       const struct pr_scope *scope, int64_t *ret_ms, struct pr_err *err)
+		       const struct pr_scope *scope, int64_t *ret_ms, bool *ret_unsure,
+		       struct pr_err *err)
 {
 	int64_t next_us = INT64_MAX, now_us = pr_now_us();
 	sqlite3_stmt *stmt = look(store, SLOT_NEXT_DUE, table, NEXT_DUE, scope, now_us, err);
@@ -480,6 +485,8 @@ int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
 		if (sqlite3_column_type(stmt, column) != SQLITE_NULL && due_us < next_us)
 			next_us = due_us;
 	}
+	/* The first in turn may be of a clock that is ahead: others behind it are not. */
+	*ret_unsure = sqlite3_column_int64(stmt, 0) > now_us || sqlite3_column_int(stmt, 3) != 0;
 	sqlite3_reset(stmt);
 	if (next_us != INT64_MAX)
 		next_us = next_us <= now_us ? 0 : (next_us - now_us + 999) / 1000;

@@ -87,12 +87,14 @@ static int sleep_until(struct sqlite_store *store, const struct pr_table *table,
 	while (!pr_stop_requested(store->stop)) {
 		bool ringing = rung(store);
 		int64_t begun_us = pr_mono_us(), now_us, left_ms, next_ms;
-		int status = pr_sqlite_next_due(store, table, scope, &next_ms, err);
+		bool unsure;
+		int status = pr_sqlite_next_due(store, table, scope, &next_ms, &unsure, err);
 
 		if (status < 0)
 			return status;
 		now_us = pr_mono_us();
 		left_ms = (until_us - now_us + 999) / 1000;
+		store->base.idle = !unsure && next_ms > left_ms;
 		if (next_ms < left_ms)
 			left_ms = next_ms;
 		if (left_ms <= 0)
@@ -117,6 +119,7 @@ int pr_sqlite_wait(struct postroom_store *base, const struct pr_table *table,
 {
 	struct sqlite_store *store = sqlite_store(base);
 
+	base->idle = false;
 	if (max_ms > PR_STORE_NAP_MS && store->skipped)
 		max_ms = PR_STORE_NAP_MS;
 	if (max_ms > PR_STORE_NAP_MS)

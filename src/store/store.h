@@ -122,7 +122,8 @@ struct pr_store_ops {
 	/*
 	 * Sleeps until something may be due, for max_ms at most: less when a message
 	 * becomes due by itself, when told to stop, and when a producer rings, if this
-	 * database has a bell. Short naps cost no statement.
+	 * database has a bell. Short naps cost no statement, longer ones one: store->idle
+	 * tells what came of it.
 	 */
 	int (*wait)(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_scope *scope, int64_t max_ms, struct pr_err *err);
@@ -173,6 +174,7 @@ struct postroom_store {
 	struct pr_random random;
 	struct pr_err err; /* of the last call through <postroom/store.h> */
 	struct pr_err deaf; /* status < 0: why nobody can end a wait() early */
+	bool idle; /* the last wait() has looked, and there was nothing that a claim could find */
 };
 
 /* Finds the store for the URL's scheme and opens it. Creates no tables. */

@@ -294,6 +294,41 @@ SQLITE_TEST(D3_without_a_watch_a_sleep_lasts_its_time_and_says_why)
 	CHECK_INT(store->deaf.status, POSTROOM_OK);
 }
 
+/* After a sleep that nobody has ended. */
+static bool is_idle(void)
+{
+	wait_on(store, SHORTEST_MS);
+	return store->idle;
+}
+
+TEST(D3_a_sleep_tells_when_no_claim_would_find_anything)
+{
+	postroom_batch *batch;
+
+	wait_on(store, 1);
+	CHECK_MSG(!store->idle, "a nap does not look");
+	CHECK(is_idle());
+	for (int with_key = 0; with_key < 2; with_key++) {
+		PUT(.topic = "t", .payload = "1", .key = with_key ? "k" : NULL);
+		CHECK_MSG(!is_idle(), "it is due");
+		postroom_batch_free(claim_one());
+		CHECK_MSG(is_idle(), "it is leased");
+		EXPIRE_LEASES();
+		CHECK_MSG(!is_idle(), "its lease has ended");
+		batch = claim_one();
+		CHECK_INT(postroom_ack(store, batch, only_item(batch), 1), POSTROOM_OK);
+		postroom_batch_free(batch);
+		CHECK_MSG(is_idle(), "it is delivered");
+	}
+	PUT(.topic = "t", .payload = "1", .key = "k", .delay_ms = 3600 * 1000);
+	batch = CLAIM();
+	CHECK_INT(count_of(batch), 0);
+	postroom_batch_free(batch);
+	CHECK_MSG(is_idle(), "it is delayed");
+	MAKE_DUE();
+	CHECK_MSG(!is_idle(), "its time has come");
+}
+
 static struct pr_stop stop;
 
 static void *request_stop(void *sleeper)

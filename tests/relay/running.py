@@ -4,15 +4,9 @@ import json
 import os
 import pathlib
 
-from conftest import PROGRAM
+from conftest import sanitized  # noqa: F401 -- for those who use the rest of this file
 
 SOAK = os.environ.get('POSTROOM_SOAK') == '1'
-
-
-def sanitized():
-    """Whether the program was built with a sanitizer, whose shadow memory would be measured too."""
-    program = pathlib.Path(PROGRAM).read_bytes()
-    return b'__asan_init' in program or b'__tsan_init' in program
 
 
 def lines_of(path):
