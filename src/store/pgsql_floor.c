@@ -30,7 +30,6 @@
 #include "store/pgsql_array.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Now and then, or as soon as there is reason to think that much is passed. */
 #define RAISE_AFTER 50000
@@ -99,24 +98,10 @@ static int set_floors(struct pgsql_store *store, enum pgsql_slot slot,
 	    "timestamptz 'epoch' + $7::bigint * interval '1 microsecond' AND " PG_SCOPE      \
 	    "ORDER BY next_attempt_at, seq LIMIT 1), $7::bigint)")
 
-static bool put_scope(const struct pr_scope *scope, struct pr_buf *out)
-{
-	const char *parts[] = { scope->ns, scope->topic, scope->tenant_id };
-
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-		pr_buf_puts(out, parts[i] ? parts[i] : "");
-		pr_buf_putc(out, parts[i] ? '\n' : '\t');
-	}
-	return !out->failed;
-}
-
-/* A store may serve several scopes in turn: what is so in one says nothing of another. */
 static bool knows(const struct pgsql_store *store, const struct pr_scope *scope)
 {
-	PR_CLEANUP_BUF struct pr_buf given = { 0 };
-
-	return store->own.len > 0 && store->own_kind == store->kind && put_scope(scope, &given) &&
-	       strcmp(pr_buf_text(&given), store->scope.data) == 0;
+	return store->own.len > 0 && store->own_kind == store->kind &&
+	       pr_scope_is(scope, &store->scope);
 }
 
 const char *pr_pgsql_own_floors(struct pgsql_store *store, const struct pr_scope *scope)
@@ -144,8 +129,7 @@ static int raise_own(struct pgsql_store *store, const struct pr_table *table,
 		for (int lane = 1; lane <= PG_LANES; lane++)
 			pr_pgsql_array_add_number(&store->own, 0);
 		pr_pgsql_array_end(&store->own);
-		pr_buf_reset(&store->scope);
-		put_scope(scope, &store->scope);
+		pr_scope_keep(scope, &store->scope);
 		store->own_us = 0;
 		store->own_kind = store->kind;
 	}
@@ -175,8 +159,7 @@ static int raise_own(struct pgsql_store *store, const struct pr_table *table,
 /* Then the lanes' floors are as good. */
 static bool claims_all(const struct pgsql_store *store, const struct pr_scope *scope)
 {
-	return store->kind == PR_LEASE_LANE && store->rules.count == 0 && !scope->ns &&
-	       !scope->topic && !scope->tenant_id;
+	return store->kind == PR_LEASE_LANE && store->rules.count == 0 && pr_scope_is_all(scope);
 }
 
 /* All who wrote messages at that moment are done. */

@@ -394,6 +394,7 @@ static void close_store(struct postroom_store *base)
 		close(store->bell);
 	pr_buf_release(&store->seqs);
 	pr_buf_release(&store->turned);
+	pr_buf_release(&store->scope);
 	free(store->claimed.pairs);
 	free(store->put_off.pairs);
 	free(store->front.pairs);

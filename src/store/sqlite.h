@@ -37,6 +37,7 @@ enum sqlite_slot {
 	SLOT_RELEASE,
 	SLOT_RELEASE_MANY,
 	SLOT_NEXT_DUE,
+	SLOT_LAST_SEQ,
 	SLOT_UNFINISHED,
 	SLOT_UNROUTED,
 	SLOT_COUNT
@@ -78,6 +79,8 @@ struct sqlite_store {
 	int64_t closer;	  /* which earlier one was looked at last, and what came of it */
 	int closer_order;
 	bool skipped; /* the last claim left something that others will soon make way for */
+	struct pr_buf scope;	/* the floor's: see sqlite_floor.c */
+	int64_t floor, floor_until_us;
 	struct sqlite_key looked_at; /* how far stranded messages were looked for */
 	struct {
 		sqlite3_stmt *stmt;
@@ -231,6 +234,12 @@ int pr_sqlite_claim(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 int pr_sqlite_sweep(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
+/* sqlite_floor.c: the seq behind which what is in its turn in this scope begins; 0: not known. */
+int64_t pr_sqlite_floor(const struct sqlite_store *store, const struct pr_scope *scope);
+/* From a look in this transaction: the first that it found, or 0, and what finding it took. */
+void pr_sqlite_learn_floor(struct sqlite_store *store, const struct pr_table *table,
+			   const struct pr_scope *scope, int64_t first, int64_t took_us);
+
 /*
  * Until the next message becomes eligible by itself; INT64_MAX: none will.
  * *ret_unsure: there are some of which only a claim can tell.

@@ -26,7 +26,7 @@
 
 #define PENDING "SELECT {columns}" PR_SQLITE_ORDER "FROM {table} AS m INDEXED BY {table}_"
 #define TURN                                                                                       \
-	PENDING "turn WHERE " PR_SQLITE_TURN "AND seq > 0 AND next_attempt_at <= ?4 AND " IN_SCOPE \
+	PENDING "turn WHERE " PR_SQLITE_TURN "AND seq > ?6 AND next_attempt_at <= ?4 AND " IN_SCOPE \
 		"ORDER BY seq"
 #define DUE                                                                                        \
 	PENDING "due WHERE " PR_SQLITE_DUE "AND next_attempt_at <= ?4 AND " IN_SCOPE               \
@@ -58,7 +58,7 @@
  */
 #define NEXT_DUE                                                                                   \
 	"SELECT (SELECT next_attempt_at FROM {table} INDEXED BY {table}_turn "                     \
-	"WHERE " PR_SQLITE_TURN "AND " IN_SCOPE "ORDER BY seq LIMIT 1), "                          \
+	"WHERE " PR_SQLITE_TURN "AND seq > ?5 AND " IN_SCOPE "ORDER BY seq LIMIT 1), "             \
 	"(SELECT next_attempt_at FROM {table} INDEXED BY {table}_due "                             \
 	"WHERE " PR_SQLITE_DUE "AND " IN_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "          \
 	"(SELECT locked_until FROM {table} INDEXED BY {table}_leased "                             \
@@ -151,6 +151,8 @@ struct reading {
 	int32_t bury_limit;
 	size_t max_bytes;
 	int64_t now_us;
+	int64_t first_turn; /* the first seq that was found in its turn */
+	int64_t found_us;   /* what it took to find it, or that there is none */
 	bool expired;
 	size_t bytes;
 	int held, turned; /* how many of store->seqs and store->turned */
@@ -178,6 +180,7 @@ static bool is_older(const struct arm *a, const struct arm *b)
 /* The row that has been due for longest; NULL when there is none, or on failure. */
 static struct arm *oldest(struct reading *reading)
 {
+	int64_t begun_us = reading->found_us ? 0 : pr_mono_us();
 	struct arm *found = NULL;
 
 	for (int i = 0; i < reading->count; i++) {
@@ -185,6 +188,11 @@ static struct arm *oldest(struct reading *reading)
 
 		if (arm->rc == SQLITE_OK)
 			arm->rc = sqlite3_step(arm->stmt);
+		if (!reading->found_us && arm->in_turn) {
+			reading->found_us = pr_mono_us() - begun_us + 1;
+			if (arm->rc == SQLITE_ROW)
+				reading->first_turn = sqlite3_column_int64(arm->stmt, PR_COL_SEQ);
+		}
 		if (arm->rc != SQLITE_ROW && arm->rc != SQLITE_DONE)
 			return NULL;
 		if (arm->rc == SQLITE_ROW && (!found || is_older(arm, found)))
@@ -321,10 +329,15 @@ static int read_pending(struct sqlite_store *store, const struct pr_table *table
 	};
 	int status = add_arm(store, &reading, SLOT_TURN, TURN, claim, due_us, err);
 
-	if (status >= 0)
+	if (status >= 0) {
+		sqlite3_bind_int64(reading.arms[0].stmt, 6, pr_sqlite_floor(store, &claim->scope));
 		status = add_arm(store, &reading, SLOT_DUE, DUE, claim, due_us, err);
+	}
 	if (status >= 0)
 		status = read_rows(store, &reading, batch, err);
+	if (status >= 0 && reading.found_us > 0)
+		pr_sqlite_learn_floor(store, table, &claim->scope, reading.first_turn,
+				      reading.found_us);
 	store->skipped = reading.skipped > 0;
 	*ret_more |= reading.turned > 0 || reading.held >= PR_SQLITE_ORDER_AT_ONCE;
 	return status;
@@ -463,6 +476,8 @@ static sqlite3_stmt *look(struct sqlite_store *store, enum sqlite_slot slot,
 	if (!stmt || bind_scope(stmt, scope, err) < 0)
 		return NULL;
 	sqlite3_bind_int64(stmt, 4, fourth);
+	if (slot == SLOT_NEXT_DUE)
+		sqlite3_bind_int64(stmt, 5, pr_sqlite_floor(store, scope));
 	if (sqlite3_step(stmt) == SQLITE_ROW)
 		return stmt;
 	pr_sqlite_fail(store->db, store, "looking for work", err);

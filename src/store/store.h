@@ -9,6 +9,7 @@
 #ifndef PR_STORE_STORE_H
 #define PR_STORE_STORE_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/pulse.h"
 #include "base/stop.h"
@@ -36,6 +37,11 @@ struct pr_scope {
 	const char *topic; /* pattern */
 	const char *tenant_id;
 };
+
+/* Takes note of a scope, and knows it again. */
+void pr_scope_keep(const struct pr_scope *scope, struct pr_buf *kept);
+bool pr_scope_is(const struct pr_scope *scope, const struct pr_buf *kept);
+bool pr_scope_is_all(const struct pr_scope *scope);
 
 struct pr_claim {
 	struct pr_scope scope;

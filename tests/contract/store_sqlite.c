@@ -4,7 +4,7 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
-#include "store/store.h"
+#include "store/sqlite.h"
 #pragma GCC diagnostic pop
 
 #include <postroom/sqlite.h>
@@ -194,6 +194,15 @@ static int64_t steps_of_a_pass(postroom_store *watched)
 	return watch.steps;
 }
 
+static int64_t steps_of_a_look(postroom_store *watched, const char *topic)
+{
+	watch_begin();
+	postroom_batch_free(claim_from(watched, POSTROOM_CLAIM(.topic = topic, .limit = 1)));
+	watch_end();
+	forget_statements();
+	return watch.steps;
+}
+
 /* Steps of SQLite's machine instead of time: the same on every computer. */
 SQLITE_TEST(C8_history_and_backoff_do_not_make_a_pass_dearer)
 {
@@ -235,6 +244,56 @@ SQLITE_TEST(D6_what_waits_behind_a_failing_message_does_not_make_a_pass_dearer)
 		  (long long)full, (long long)empty);
 	CHECK_INT(rows("pending"), soak(20001, 100001));
 	postroom_store_close(watched);
+}
+
+/* As if it had been many more of them, and slow therefore. */
+static void find_it_slow(postroom_store *watched, const struct pr_scope *scope)
+{
+	pr_sqlite_learn_floor(sqlite_store(watched), &pr_table_outbox, scope, 0, 3600000000);
+}
+
+SQLITE_TEST(C6_what_waits_for_others_does_not_make_a_look_dearer)
+{
+	const struct pr_scope own = { .topic = "own" };
+	postroom_store *watched = open_watched();
+	int64_t empty, full;
+
+	steps_of_a_look(watched, "own");
+	empty = steps_of_a_look(watched, "own");
+	fill("pending", soak(20000, 1000000), "", "");
+	find_it_slow(watched, &own);
+	full = steps_of_a_look(watched, "own");
+	/* A handful, to keep the floor, and none for each of them. */
+	CHECK_MSG(full <= empty * 2, "%lld steps beside others' messages, %lld without",
+		  (long long)full, (long long)empty);
+	CHECK(steps_of_a_look(watched, "t") > full);
+	postroom_store_close(watched);
+}
+
+SQLITE_TEST(C6_what_comes_back_below_the_floor_is_not_forgotten)
+{
+	const struct pr_scope own = { .topic = "own" };
+	struct pr_claim claim = { .scope = own, .limit = 1, .max_attempts = 10 };
+	struct pr_err err = { 0 };
+	postroom_receipt released = PUT(.topic = "own", .payload = "1");
+	postroom_batch *batch = CLAIM(.topic = "own", .limit = 1);
+	bool unfinished = false;
+
+	find_it_slow(store, &own);
+	CHECK_INT(postroom_release(store, batch, only_item(batch), 1), POSTROOM_OK);
+	postroom_batch_free(batch);
+	/* New ones are found at once, and a drain waits for the other. */
+	PUT(.topic = "own", .payload = "2");
+	batch = CLAIM(.topic = "own", .limit = 10);
+	CHECK_STR(only_item(batch)->payload, "2");
+	postroom_batch_free(batch);
+	CHECK_INT(store->ops->unfinished(store, &pr_table_outbox, &claim, &unfinished, &err),
+		  POSTROOM_OK);
+	CHECK(unfinished);
+	sqlite_store(store)->floor_until_us = 0; /* its time has passed */
+	batch = CLAIM(.topic = "own", .limit = 1);
+	CHECK_STR(only_item(batch)->id, released.id);
+	postroom_batch_free(batch);
 }
 
 SQLITE_TEST(D6_claims_and_settles_of_keys_go_by_indexes_alone)

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The floor: where looks for messages in their turn begin.
+ *
+ * Messages that wait for another sink stand in the same index. A look that had to
+ * pass many of them remembers where its own began, and the next ones start there.
+ *
+ * 1. New messages come behind all others: there is one writer, and seq only grows.
+ * 2. What is released, or freed by its key, comes back where it was, maybe below the
+ *    floor: so the floor is forgotten after ten times what the look had taken, and
+ *    whoever has to know that there is nothing looks without it.
+ * 3. Order does not depend on it: a message is not claimed before earlier ones of
+ *    its key, wherever they are.
+ */
+#include "base/time.h"
+#include "store/sqlite.h"
+
+/* A look that takes less is as cheap as it needs to be. */
+#define SLOW_LOOK_US 5000
+#define LOOK_SHARE 10
+
+int64_t pr_sqlite_floor(const struct sqlite_store *store, const struct pr_scope *scope)
+{
+	return pr_mono_us() < store->floor_until_us && pr_scope_is(scope, &store->scope) ?
+		       store->floor : 0;
+}
+
+/* The highest there is. */
+static int64_t last_seq(struct sqlite_store *store, const struct pr_table *table)
+{
+	struct pr_err unheard;
+	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_LAST_SEQ, table,
+					       "SELECT max(seq) FROM {table}", &unheard);
+	int64_t seq = 0;
+
+	if (stmt && sqlite3_step(stmt) == SQLITE_ROW)
+		seq = sqlite3_column_int64(stmt, 0);
+	sqlite3_reset(stmt);
+	return seq;
+}
+
+void pr_sqlite_learn_floor(struct sqlite_store *store, const struct pr_table *table,
+			   const struct pr_scope *scope, int64_t first, int64_t took_us)
+{
+	bool known = pr_sqlite_floor(store, scope) > 0;
+
+	if (!known && took_us < SLOW_LOOK_US)
+		return;
+	store->floor = first > 0 ? first - 1 : last_seq(store, table);
+	if (known)
+		return;
+	pr_scope_keep(scope, &store->scope);
+	store->floor_until_us = pr_mono_us() + took_us * LOOK_SHARE;
+}
