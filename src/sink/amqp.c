@@ -74,11 +74,14 @@ static bool has_template(const char *text)
 /* Fills exchange_name and key_name. An empty exchange is the default one. */
 static int name_target(struct amqp_sink *amqp, const postroom_delivery *item, struct pr_err *err)
 {
+	int status = POSTROOM_OK;
+
 	pr_buf_reset(&amqp->exchange_name);
 	pr_buf_reset(&amqp->key_name);
-	if (amqp->exchange[0] &&
-	    pr_target_put(&amqp->exchange_name, amqp->exchange, &name_rule, item, err) < 0)
-		return err->status;
+	if (amqp->exchange[0])
+		status = pr_target_put(&amqp->exchange_name, amqp->exchange, &name_rule, item, err);
+	if (status < 0)
+		return status;
 	return pr_target_put(&amqp->key_name, amqp->routing_key ? amqp->routing_key : "",
 			     &name_rule, item, err);
 }
@@ -463,7 +466,8 @@ static int open_amqp(struct pr_sink *sink, struct pr_err *err)
 	if (pr_target_check(amqp->exchange, &name_rule, err) < 0 ||
 	    (amqp->routing_key && pr_target_check(amqp->routing_key, &name_rule, err) < 0))
 		return pr_err_prefix(err, "amqp");
-	amqp->link.heartbeat_ms -= amqp->link.heartbeat_ms % 1000;
+	if (amqp->link.heartbeat_ms % 1000 != 0)
+		return pr_err_set(err, POSTROOM_SINK, "amqp: heartbeat takes whole seconds");
 	amqp->link.url = &sink->url;
 	pr_amqp_link_init(&amqp->link);
 	return check_tls(amqp, tls, err);

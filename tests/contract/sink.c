@@ -187,9 +187,10 @@ SERVER_SUBJECT(redis, "redis:", "redis:///orders", "redis://localhost:0/orders",
 	       "redis://user@localhost/orders", "rediss://localhost/orders")
 #endif
 #ifdef PR_WITH_AMQP
-SERVER_SUBJECT(amqp, "amqp:", "amqp:///orders", "amqp://localhost:0/", "amqp://localhost/v/{topik}",
+SERVER_SUBJECT(amqp, "amqp:///orders", "amqp://localhost:0/", "amqp://localhost/v/{topik}",
 	       "amqp://localhost/v/e?routing_key={x", "amqp://user@localhost/",
-	       "amqp://localhost/?ca=x", "amqps://localhost/?ca=/nowhere")
+	       "amqp://localhost/?heartbeat=500ms", "amqp://localhost/?ca=x",
+	       "amqps://localhost/?ca=/nowhere")
 #endif
 
 #define FOR_EACH_SINK(do_it, test_name)                                                            \

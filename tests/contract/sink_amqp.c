@@ -330,10 +330,14 @@ TEST(K8_a_connection_closed_while_idle_costs_nothing)
 	proxy_start(&proxy, server.port);
 	open_at(proxy.port, pr_arena_printf(&rig.arena, "/%%2F/%s?heartbeat=1s", amqp_own()));
 	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
-	while (proxy.links[0].client >= 0) /* the server misses our heartbeats */
+	while (proxy.ended == 0) /* the server misses our heartbeats */
 		wait_a_moment();
 	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
-	CHECK_INT(amqp_length(&server, amqp_own()), 2);
+	open_own("?heartbeat=0s");
+	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
+	amqp_control("close_all_connections maintenance");
+	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
+	CHECK_INT(amqp_length(&server, amqp_own()), 4);
 	proxy_end(&proxy);
 	rig_release(&rig);
 }
