@@ -186,12 +186,19 @@ SERVER_SUBJECT(redis, "redis:", "redis:///orders", "redis://localhost:0/orders",
 	       "redis://localhost/0", "redis://localhost/{topik}", "redis://localhost/a?maxlen=x",
 	       "redis://user@localhost/orders", "rediss://localhost/orders")
 #endif
+#ifdef PR_WITH_AMQP
+SERVER_SUBJECT(amqp, "amqp:///orders", "amqp://localhost:0/", "amqp://localhost/v/{topik}",
+	       "amqp://localhost/v/e?routing_key={x", "amqp://user@localhost/",
+	       "amqp://localhost/?heartbeat=500ms", "amqp://localhost/?ca=x",
+	       "amqps://localhost/?ca=/nowhere")
+#endif
 
 #define FOR_EACH_SINK(do_it, test_name)                                                            \
 	do_it(test_name, null_sink) do_it(test_name, stdout_sink) do_it(test_name, file_sink)      \
 		do_it(test_name, unsynced_file_sink) do_it(test_name, exec_sink)           \
 			IF_HTTP(do_it(test_name, http_sink))                               \
-				IF_REDIS(do_it(test_name, redis_sink))
+				IF_REDIS(do_it(test_name, redis_sink))                     \
+					IF_AMQP(do_it(test_name, amqp_sink))
 
 static struct rig rig;
 

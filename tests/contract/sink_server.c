@@ -41,7 +41,8 @@ __attribute__((unused)) static void end_test(void)
 {
 	rig_release(&rig);
 	proxy_end(&proxy);
-	server_kill(&server);
+	if (!kind->shared)
+		server_kill(&server);
 }
 
 #define REGISTER_FOR(test_name, which)                                                             \

@@ -19,7 +19,15 @@ extern const struct server_kind redis_kind;
 #define IF_REDIS(...)
 #endif
 
+#ifdef PR_WITH_AMQP
+#define IF_AMQP(...) __VA_ARGS__
+extern const struct server_kind amqp_kind;
+#else
+#define IF_AMQP(...)
+#endif
+
 #define FOR_EACH_SERVER(do_it, test_name)                                                          \
-	IF_HTTP(do_it(test_name, http_kind)) IF_REDIS(do_it(test_name, redis_kind))
+	IF_HTTP(do_it(test_name, http_kind)) IF_REDIS(do_it(test_name, redis_kind))                \
+		IF_AMQP(do_it(test_name, amqp_kind))
 
 #endif

@@ -85,8 +85,10 @@ static void serve(struct proxy *proxy, struct proxy_link *link, const struct pol
 		alive = pass(proxy, link->client, link->server, false);
 	if (alive && fds[1].revents)
 		alive = pass(proxy, link->server, link->client, true);
-	if (!alive)
+	if (!alive) {
 		hang_up(link);
+		proxy->ended++;
+	}
 }
 
 static void *run(void *context)

@@ -26,6 +26,7 @@ struct proxy {
 	_Atomic enum proxy_mode mode;
 	_Atomic size_t requested; /* bytes passed on to the server */
 	_Atomic size_t muted;	  /* bytes of answers that were thrown away or cut off */
+	_Atomic size_t ended;	  /* connections that are over */
 	_Atomic bool ending;
 	pthread_t thread;
 	struct proxy_link {

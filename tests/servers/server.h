@@ -21,6 +21,7 @@ struct server {
 /* What the contract of sinks must know of a kind of server. */
 struct server_kind {
 	bool printable; /* headers can not hold control characters, or spaces at their ends */
+	bool shared; /* one for all tests: start says on which port, and it stays at the end */
 	/*
 	 * Begins it on server->port and returns when it answers. After a kill it comes
 	 * back with all that it had acknowledged.

@@ -12,9 +12,9 @@ import pytest
 from conftest import wait_until
 
 
-def free_port():
+def free_port(first=None):
     """Below the ports that the system gives to clients: none of those can take it between two starts."""
-    first = 11000 + os.getpid() * 13 % 20000
+    first = first or 11000 + os.getpid() * 13 % 20000
     for port in range(first, first + 1000):
         with socket.socket() as probe:
             try:

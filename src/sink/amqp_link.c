@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * 1. Every wait ends at until_us and when the grace of a stop is over; while nothing
+ *    is in flight, as soon as a stop is requested.
+ * 2. A server that has been silent for two heartbeats is gone, and one that has not
+ *    heard us for one will hang up: then a new connection is made before anything is sent.
+ * 3. A frame longer than was agreed on is not waited for.
+ * 4. The password leaves in connection.start-ok and nowhere else: no error repeats it.
+ */
+#include "sink/amqp_link.h"
+
+#include "base/time.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FRAME_MAX 131072 /* what RabbitMQ proposes */
+#define FRAME_MIN 4096	 /* what every server takes */
+#define FRAME_HEAD 7	 /* type, channel, size */
+#define FRAME_END 0xce
+#define CONTENT_HEAD 12	 /* class, weight, size of the body */
+#define METHOD_ROOM 8192 /* more than any method of ours takes */
+#define POOL_PAGE 4096
+
+void pr_amqp_link_init(struct pr_amqp_link *link)
+{
+	init_amqp_pool(&link->pool, POOL_PAGE);
+}
+
+void pr_amqp_hang_up(struct pr_amqp_link *link)
+{
+	if (link->connected)
+		pr_amqp_wire_close(&link->wire);
+	link->connected = link->blocked = false;
+}
+
+static int lost(const struct pr_amqp_link *link, struct pr_err *err)
+{
+	return pr_err_prefix(err, "the connection to %s port %d is lost", link->address.host,
+			     link->address.port);
+}
+
+/* The server's own words for what it closes and why. */
+static int refused(const struct pr_amqp_link *link, uint16_t code, amqp_bytes_t text,
+		   struct pr_err *err)
+{
+	return pr_err_set(err, POSTROOM_UNAVAILABLE, "%s port %d refuses (%d): %.*s",
+			  link->address.host, link->address.port, code, (int)text.len,
+			  text.len ? (const char *)text.bytes : "");
+}
+
+static void store16(char *at, uint16_t value)
+{
+	value = htobe16(value);
+	memcpy(at, &value, sizeof(value));
+}
+
+static void store32(char *at, uint32_t value)
+{
+	value = htobe32(value);
+	memcpy(at, &value, sizeof(value));
+}
+
+static void store64(char *at, uint64_t value)
+{
+	value = htobe64(value);
+	memcpy(at, &value, sizeof(value));
+}
+
+static uint32_t load32(const char *at)
+{
+	uint32_t value;
+
+	memcpy(&value, at, sizeof(value));
+	return be32toh(value);
+}
+
+/* at has room for head, payload of len bytes, which is there already, and the end. */
+static void close_frame(struct pr_buf *out, char *at, uint8_t type, uint16_t channel, size_t len)
+{
+	at[0] = (char)type;
+	store16(at + 1, channel);
+	store32(at + 3, (uint32_t)len);
+	at[FRAME_HEAD + len] = (char)FRAME_END;
+	out->len += FRAME_HEAD + len + 1;
+}
+
+static void put_heartbeat(struct pr_amqp_link *link)
+{
+	char *at = pr_buf_reserve(&link->out, FRAME_HEAD + 1);
+
+	if (at)
+		close_frame(&link->out, at, AMQP_FRAME_HEARTBEAT, 0, 0);
+}
+
+void pr_amqp_put_method(struct pr_amqp_link *link, amqp_method_number_t method, void *decoded)
+{
+	char *at = pr_buf_reserve(&link->out, FRAME_HEAD + 4 + METHOD_ROOM + 1);
+	amqp_bytes_t room = { .len = METHOD_ROOM };
+	int len;
+
+	if (!at)
+		return;
+	room.bytes = at + FRAME_HEAD + 4;
+	store32(at + FRAME_HEAD, method);
+	len = amqp_encode_method(method, decoded, room);
+	if (len < 0) {
+		link->out.failed = true;
+		return;
+	}
+	close_frame(&link->out, at, AMQP_FRAME_METHOD,
+		    method >> 16 == AMQP_CONNECTION_CLASS ? 0 : PR_AMQP_CHANNEL, 4 + (size_t)len);
+}
+
+int pr_amqp_put_content(struct pr_amqp_link *link, amqp_basic_properties_t *properties, size_t room,
+			const void *body, size_t len, struct pr_err *err)
+{
+	size_t most = link->frame_max - FRAME_HEAD - 1;
+	const char *from = body;
+	amqp_bytes_t encoded = { .len = room };
+	char *at = pr_buf_reserve(&link->out, FRAME_HEAD + CONTENT_HEAD + room + 1);
+	int used;
+
+	if (!at)
+		return pr_err_nomem(err);
+	encoded.bytes = at + FRAME_HEAD + CONTENT_HEAD;
+	used = amqp_encode_properties(AMQP_BASIC_CLASS, properties, encoded);
+	if (used < 0 || CONTENT_HEAD + (size_t)used > most)
+		return pr_err_set(err, POSTROOM_INVALID,
+				  "the headers of the message are longer than the %zu bytes that "
+				  "the server takes in one frame",
+				  most);
+	store16(at + FRAME_HEAD, AMQP_BASIC_CLASS);
+	store16(at + FRAME_HEAD + 2, 0);
+	store64(at + FRAME_HEAD + 4, len);
+	close_frame(&link->out, at, AMQP_FRAME_HEADER, PR_AMQP_CHANNEL,
+		    CONTENT_HEAD + (size_t)used);
+	while (len > 0) {
+		size_t part = len < most ? len : most;
+
+		at = pr_buf_reserve(&link->out, FRAME_HEAD + part + 1);
+		if (!at)
+			return pr_err_nomem(err);
+		memcpy(at + FRAME_HEAD, from, part);
+		close_frame(&link->out, at, AMQP_FRAME_BODY, PR_AMQP_CHANNEL, part);
+		from += part;
+		len -= part;
+	}
+	return POSTROOM_OK;
+}
+
+static int flush(struct pr_amqp_link *link, struct pr_err *err)
+{
+	if (link->out.failed)
+		return pr_err_nomem(err);
+	while (link->out_at < link->out.len) {
+		ssize_t n = pr_amqp_wire_send(&link->wire, link->out.data + link->out_at,
+					      link->out.len - link->out_at, err);
+
+		if (n < 0)
+			return lost(link, err);
+		if (n == 0)
+			return POSTROOM_OK;
+		link->out_at += (size_t)n;
+		link->sent_us = pr_mono_us();
+	}
+	link->out_at = 0;
+	pr_sink_trim(&link->out);
+	return POSTROOM_OK;
+}
+
+/* Says so first if that costs no waiting: RabbitMQ logs who just vanishes. */
+static void part(struct pr_amqp_link *link)
+{
+	amqp_connection_close_t close = { .reply_code = AMQP_REPLY_SUCCESS };
+	struct pr_err ignored;
+
+	if (link->connected && !link->out.failed && link->out_at == link->out.len) {
+		pr_amqp_put_method(link, AMQP_CONNECTION_CLOSE_METHOD, &close);
+		flush(link, &ignored);
+	}
+	pr_amqp_hang_up(link);
+}
+
+void pr_amqp_link_release(struct pr_amqp_link *link)
+{
+	part(link);
+	pr_buf_release(&link->in);
+	pr_buf_release(&link->out);
+	empty_amqp_pool(&link->pool);
+	SSL_CTX_free(link->tls);
+}
+
+static int take_in(struct pr_amqp_link *link, struct pr_err *err)
+{
+	ssize_t n;
+
+	if (link->in_at == link->in.len) {
+		link->in_at = 0;
+		pr_sink_trim(&link->in);
+	} else if (link->in_at > 0) {
+		memmove(link->in.data, link->in.data + link->in_at, link->in.len - link->in_at);
+		link->in.len -= link->in_at;
+		link->in_at = 0;
+	}
+	n = pr_amqp_wire_take(&link->wire, &link->in, err);
+	if (n < 0)
+		return lost(link, err);
+	if (n > 0)
+		link->heard_us = pr_mono_us();
+	return POSTROOM_OK;
+}
+
+/* When there is something to do for the heartbeats, or until_us. */
+static int64_t tend_heartbeat(struct pr_amqp_link *link, int64_t now_us, int64_t until_us)
+{
+	int64_t next_us;
+
+	if (link->heartbeat_ms == 0)
+		return until_us;
+	next_us = link->sent_us + link->heartbeat_ms * 1000 / 2;
+	if (next_us <= now_us) {
+		/* What waits to be sent says as much. */
+		if (link->out_at == link->out.len)
+			put_heartbeat(link);
+		next_us = now_us + link->heartbeat_ms * 1000 / 2;
+	}
+	return next_us < until_us ? next_us : until_us;
+}
+
+int pr_amqp_transfer(struct pr_amqp_link *link, const struct pr_flight *flight, int64_t until_us,
+		     struct pr_err *err)
+{
+	struct pollfd fds[2] = { { .fd = -1 }, { .fd = link->wire.fd, .events = POLLIN } };
+	int64_t now_us = pr_mono_us();
+	int64_t wake_us = tend_heartbeat(link, now_us, until_us);
+
+	if (flush(link, err) < 0)
+		return err->status;
+	if (!link->in_flight && pr_stop_requested(flight->stop))
+		return pr_err_set(err, POSTROOM_STOPPED, "stopped before anything was sent");
+	if (pr_stop_overdue(flight->stop) || now_us >= until_us) {
+		pr_err_set(err, POSTROOM_UNAVAILABLE,
+			   "no answer from %s port %d in the time there was", link->address.host,
+			   link->address.port);
+		err->native = now_us >= until_us ? ETIMEDOUT : 0;
+		return err->status;
+	}
+	if (link->heartbeat_ms > 0 && now_us - link->heard_us > 2 * link->heartbeat_ms * 1000)
+		return pr_err_set(err, POSTROOM_UNAVAILABLE,
+				  "%s port %d has been silent for two heartbeats",
+				  link->address.host, link->address.port);
+	if (link->wire.wants_room)
+		fds[1].events |= POLLOUT;
+	pr_flight_poll(flight, fds, 2, wake_us);
+	return fds[1].revents ? take_in(link, err) : POSTROOM_OK;
+}
+
+static int no_amqp(const struct pr_amqp_link *link, struct pr_err *err)
+{
+	return pr_err_set(err, POSTROOM_UNAVAILABLE,
+			  "%s port %d does not answer as AMQP 0-9-1 does", link->address.host,
+			  link->address.port);
+}
+
+/* 1: it is the caller's; 0: it has been dealt with. */
+static int heed_method(struct pr_amqp_link *link, struct pr_amqp_frame *frame, struct pr_err *err)
+{
+	amqp_connection_close_t *close;
+	amqp_connection_blocked_t *blocked;
+
+	if (frame->payload.len < 4)
+		return no_amqp(link, err);
+	frame->method = load32(frame->payload.bytes);
+	frame->payload.bytes = (char *)frame->payload.bytes + 4;
+	frame->payload.len -= 4;
+	recycle_amqp_pool(&link->pool);
+	if (amqp_decode_method(frame->method, &link->pool, frame->payload, &frame->decoded) < 0)
+		return no_amqp(link, err);
+	switch (frame->method) {
+	case AMQP_CONNECTION_CLOSE_METHOD:
+		close = frame->decoded;
+		return refused(link, close->reply_code, close->reply_text, err);
+	case AMQP_CONNECTION_BLOCKED_METHOD:
+		blocked = frame->decoded;
+		link->blocked = true;
+		snprintf(link->why, sizeof(link->why), "%s port %d takes no messages now: %.*s",
+			 link->address.host, link->address.port, (int)blocked->reason.len,
+			 blocked->reason.len ? (const char *)blocked->reason.bytes : "");
+		return 0;
+	case AMQP_CONNECTION_UNBLOCKED_METHOD:
+		link->blocked = false;
+		return 0;
+	default:
+		return 1;
+	}
+}
+
+int pr_amqp_next(struct pr_amqp_link *link, struct pr_amqp_frame *ret, struct pr_err *err)
+{
+	for (;;) {
+		const char *at = pr_buf_text(&link->in) + link->in_at;
+		size_t there = link->in.len - link->in_at, len;
+		int status = 1;
+
+		if (there < FRAME_HEAD + 1)
+			return 0;
+		len = load32(at + 3);
+		if (len > link->frame_max)
+			return no_amqp(link, err);
+		if (there < FRAME_HEAD + len + 1)
+			return 0;
+		if ((uint8_t)at[FRAME_HEAD + len] != FRAME_END)
+			return no_amqp(link, err);
+		link->in_at += FRAME_HEAD + len + 1;
+		*ret = (struct pr_amqp_frame){
+			.type = (uint8_t)at[0],
+			.payload = { .len = len, .bytes = (char *)at + FRAME_HEAD },
+		};
+		if (ret->type == AMQP_FRAME_HEARTBEAT)
+			continue;
+		if (ret->type == AMQP_FRAME_METHOD)
+			status = heed_method(link, ret, err);
+		if (status != 0)
+			return status;
+	}
+}
+
+/* Waits for a method; its fields, or NULL and the error. */
+static void *expect(struct pr_amqp_link *link, amqp_method_number_t method,
+		    const struct pr_flight *flight, int64_t until_us, struct pr_err *err)
+{
+	struct pr_amqp_frame frame;
+	amqp_channel_close_t *close;
+
+	for (;;) {
+		int status = pr_amqp_next(link, &frame, err);
+
+		if (status < 0)
+			return NULL;
+		if (status == 0) {
+			if (pr_amqp_transfer(link, flight, until_us, err) < 0)
+				return NULL;
+			continue;
+		}
+		if (frame.type != AMQP_FRAME_METHOD)
+			continue;
+		if (frame.method == method)
+			return frame.decoded;
+		if (frame.method == AMQP_CHANNEL_CLOSE_METHOD) {
+			close = frame.decoded;
+			refused(link, close->reply_code, close->reply_text, err);
+			return NULL;
+		}
+	}
+}
+
+static amqp_table_entry_t flag(const char *name)
+{
+	return (amqp_table_entry_t){
+		.key = amqp_cstring_bytes(name),
+		.value = { .kind = AMQP_FIELD_KIND_BOOLEAN, .value = { .boolean = true } },
+	};
+}
+
+static amqp_table_entry_t text(const char *name, const char *value)
+{
+	return (amqp_table_entry_t){
+		.key = amqp_cstring_bytes(name),
+		.value = { .kind = AMQP_FIELD_KIND_UTF8,
+			   .value = { .bytes = amqp_cstring_bytes(value) } },
+	};
+}
+
+static int log_in(struct pr_amqp_link *link, struct pr_err *err)
+{
+	amqp_table_entry_t abilities[] = { flag("publisher_confirms"), flag("basic.nack"),
+					   flag("connection.blocked"),
+					   flag("authentication_failure_close") };
+	amqp_table_entry_t properties[] = {
+		text("product", "postroom"),
+		text("version", POSTROOM_VERSION),
+		{ .key = amqp_cstring_bytes("capabilities"),
+		  .value = { .kind = AMQP_FIELD_KIND_TABLE,
+			     .value = { .table = { .num_entries = 4, .entries = abilities } } } },
+	};
+	const char *user = link->url->user[0] ? link->url->user : "guest";
+	const char *password = link->url->user[0] ? link->url->password : "guest";
+	PR_CLEANUP_BUF struct pr_buf response = { 0 };
+	amqp_connection_start_ok_t ok = {
+		.client_properties = { .num_entries = 3, .entries = properties },
+		.mechanism = amqp_cstring_bytes("PLAIN"),
+		.locale = amqp_cstring_bytes("en_US"),
+	};
+
+	pr_buf_putc(&response, '\0');
+	pr_buf_puts(&response, user);
+	pr_buf_putc(&response, '\0');
+	pr_buf_puts(&response, password);
+	if (response.failed)
+		return pr_err_nomem(err);
+	ok.response = (amqp_bytes_t){ .len = response.len, .bytes = response.data };
+	pr_amqp_put_method(link, AMQP_CONNECTION_START_OK_METHOD, &ok);
+	return POSTROOM_OK;
+}
+
+static int open_channel(struct pr_amqp_link *link, const struct pr_flight *flight, int64_t until_us,
+			struct pr_err *err)
+{
+	amqp_channel_open_t open = { 0 };
+	amqp_confirm_select_t select = { 0 };
+
+	link->tag = 0;
+	pr_amqp_put_method(link, AMQP_CHANNEL_OPEN_METHOD, &open);
+	pr_amqp_put_method(link, AMQP_CONFIRM_SELECT_METHOD, &select);
+	if (!expect(link, AMQP_CHANNEL_OPEN_OK_METHOD, flight, until_us, err) ||
+	    !expect(link, AMQP_CONFIRM_SELECT_OK_METHOD, flight, until_us, err))
+		return err->status;
+	return POSTROOM_OK;
+}
+
+int pr_amqp_reopen(struct pr_amqp_link *link, const struct pr_flight *flight, int64_t until_us,
+		   struct pr_err *err)
+{
+	amqp_channel_close_ok_t ok = { 0 };
+
+	pr_amqp_put_method(link, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok);
+	return open_channel(link, flight, until_us, err);
+}
+
+static int greet(struct pr_amqp_link *link, const struct pr_flight *flight, int64_t until_us,
+		 struct pr_err *err)
+{
+	amqp_connection_tune_ok_t ok = { .channel_max = PR_AMQP_CHANNEL,
+					 .heartbeat = (uint16_t)(link->heartbeat_ms / 1000) };
+	amqp_connection_open_t open = { .virtual_host = amqp_cstring_bytes(link->vhost) };
+	const amqp_connection_tune_t *tune;
+
+	pr_buf_append(&link->out, "AMQP\0\0\x09\x01", 8);
+	if (!expect(link, AMQP_CONNECTION_START_METHOD, flight, until_us, err) ||
+	    log_in(link, err) < 0)
+		return err->status;
+	tune = expect(link, AMQP_CONNECTION_TUNE_METHOD, flight, until_us, err);
+	if (!tune)
+		return err->status;
+	if (tune->frame_max >= FRAME_MIN && tune->frame_max < FRAME_MAX)
+		link->frame_max = tune->frame_max;
+	ok.frame_max = (uint32_t)link->frame_max;
+	pr_amqp_put_method(link, AMQP_CONNECTION_TUNE_OK_METHOD, &ok);
+	pr_amqp_put_method(link, AMQP_CONNECTION_OPEN_METHOD, &open);
+	if (!expect(link, AMQP_CONNECTION_OPEN_OK_METHOD, flight, until_us, err))
+		return err->status;
+	return open_channel(link, flight, until_us, err);
+}
+
+static int connect_link(struct pr_amqp_link *link, const struct pr_flight *flight, int64_t until_us,
+			struct pr_err *err)
+{
+	int fd;
+	int status = pr_flight_dial(flight, &link->address, until_us, &fd, err);
+
+	if (status == POSTROOM_OK)
+		status = pr_amqp_wire_open(&link->wire, fd, link->tls, link->address.host, err);
+	if (status < 0)
+		return status;
+	link->connected = true;
+	link->in_at = link->out_at = 0;
+	pr_sink_trim(&link->in);
+	pr_sink_trim(&link->out);
+	link->frame_max = FRAME_MAX;
+	link->heard_us = link->sent_us = pr_mono_us();
+	status = greet(link, flight, until_us, err);
+	if (status < 0)
+		pr_amqp_hang_up(link);
+	return status;
+}
+
+/* Hears what came in the meantime; false: it is of no use any more. */
+static bool is_alive(struct pr_amqp_link *link)
+{
+	int64_t limit_us = link->heartbeat_ms * 1000, now_us = pr_mono_us();
+	struct pr_amqp_frame frame;
+	struct pr_err err = { 0 };
+	int status;
+
+	/* A server that does not read does not ask for heartbeats either. */
+	if (limit_us > 0 && !link->blocked && now_us - link->sent_us > limit_us)
+		return false;
+	if (take_in(link, &err) < 0)
+		return false;
+	while ((status = pr_amqp_next(link, &frame, &err)) > 0) {
+		if (frame.type == AMQP_FRAME_METHOD && frame.method == AMQP_CHANNEL_CLOSE_METHOD)
+			return false;
+	}
+	return status == 0 && (limit_us == 0 || now_us - link->heard_us <= 2 * limit_us);
+}
+
+int pr_amqp_connect(struct pr_amqp_link *link, const struct pr_flight *flight, int64_t until_us,
+		    struct pr_err *err)
+{
+	if (link->connected) {
+		if (is_alive(link))
+			return POSTROOM_OK;
+		part(link);
+	}
+	return connect_link(link, flight, until_us, err);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection to an AMQP 0-9-1 server with one channel in confirm mode, which
+ * never waits longer than it may. rabbitmq-c knows what methods look like; the
+ * waiting is ours.
+ */
+#ifndef PR_SINK_AMQP_LINK_H
+#define PR_SINK_AMQP_LINK_H
+
+#include "sink/amqp_wire.h"
+
+#include <amqp.h>
+#include <amqp_framing.h>
+
+#define PR_AMQP_CHANNEL 1
+
+struct pr_amqp_link {
+	const struct pr_url *url; /* user and password */
+	const char *vhost;
+	struct pr_address address;
+	SSL_CTX *tls; /* NULL: plain */
+	int64_t heartbeat_ms;
+
+	bool connected;
+	bool in_flight; /* messages are on their way: a stop waits for the answers */
+	bool blocked;	/* the server takes no messages; why is known */
+	char why[600];
+	struct pr_amqp_wire wire;
+	struct pr_buf in, out;
+	size_t in_at, out_at; /* up to here read and sent */
+	size_t frame_max;
+	int64_t heard_us, sent_us;
+	uint64_t tag; /* of the last message sent on this channel */
+	amqp_pool_t pool;
+};
+
+/* Valid until the next is read. */
+struct pr_amqp_frame {
+	uint8_t type;
+	amqp_method_number_t method;
+	void *decoded;	      /* of a method */
+	amqp_bytes_t payload; /* of other frames */
+};
+
+void pr_amqp_link_init(struct pr_amqp_link *link);
+void pr_amqp_link_release(struct pr_amqp_link *link);
+
+/*
+ * Connects unless there is a connection already, and it lives. POSTROOM_STOPPED
+ * when a stop came first.
+ */
+int pr_amqp_connect(struct pr_amqp_link *link, const struct pr_flight *flight, int64_t until_us,
+		    struct pr_err *err);
+void pr_amqp_hang_up(struct pr_amqp_link *link);
+
+/* After the server has closed the channel: a new one. */
+int pr_amqp_reopen(struct pr_amqp_link *link, const struct pr_flight *flight, int64_t until_us,
+		   struct pr_err *err);
+
+void pr_amqp_put_method(struct pr_amqp_link *link, amqp_method_number_t method, void *decoded);
+
+/*
+ * The header and the body behind basic.publish. POSTROOM_INVALID and nothing put
+ * when the properties, of room bytes at most, fit in no frame.
+ */
+int pr_amqp_put_content(struct pr_amqp_link *link, amqp_basic_properties_t *properties, size_t room,
+			const void *body, size_t len, struct pr_err *err);
+
+/*
+ * Sends what has been put and takes in what has come, waiting once for either.
+ * err->native is ETIMEDOUT when until_us has passed.
+ */
+int pr_amqp_transfer(struct pr_amqp_link *link, const struct pr_flight *flight, int64_t until_us,
+		     struct pr_err *err);
+
+/* 1: the next frame of the channel; 0: none yet; < 0 and the error: time to hang up. */
+int pr_amqp_next(struct pr_amqp_link *link, struct pr_amqp_frame *ret, struct pr_err *err);
+
+#endif
