@@ -50,10 +50,21 @@ static bool same_name(const char *a, const char *b)
 	return *a == *b;
 }
 
+/* Of a name that ends in '*', how many letters stand before it; otherwise 0. */
+static size_t prefix_len(const struct pr_param *param)
+{
+	size_t len = strlen(param->name);
+
+	return len > 0 && param->name[len - 1] == '*' ? len - 1 : 0;
+}
+
 const struct pr_param *pr_param_find(const struct pr_param *table, const char *name)
 {
 	for (; table->name; table++) {
-		if (same_name(table->name, name))
+		size_t len = prefix_len(table);
+
+		if (len > 0 ? strncmp(table->name, name, len) == 0 && name[len] :
+			      same_name(table->name, name))
 			return table;
 	}
 	return NULL;
@@ -243,6 +254,9 @@ int pr_params_set(const struct pr_param *table, void *target, const char *name, 
 	const struct pr_param *param = pr_param_find(table, name);
 	const char *nearest;
 
+	if (param && prefix_len(param) > 0 &&
+	    add_item(param, target, name + prefix_len(param), err) < 0)
+		return err->status;
 	if (param)
 		return pr_param_set(param, target, text, err);
 	nearest = pr_param_nearest(table, name);

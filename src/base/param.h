@@ -29,7 +29,11 @@ struct pr_param_list {
 };
 
 struct pr_param {
-	const char *name; /* "batch-size"; '_' and '-' are the same when looked up */
+	/*
+	 * "batch-size"; '_' and '-' are the same when looked up. One that ends in '*' is a
+	 * PR_PARAM_LIST of whatever begins so: the rest of each name, then its value.
+	 */
+	const char *name;
 	char letter;	  /* short option, or 0 */
 	enum pr_param_type type;
 	size_t offset;		    /* of the field in the target struct */
