@@ -41,7 +41,7 @@ void pr_params_defaults(const struct pr_param *table, void *target)
 	}
 }
 
-static bool same_name(const char *a, const char *b)
+bool pr_param_same_name(const char *a, const char *b)
 {
 	for (; *a && *b; a++, b++) {
 		if ((*a == '_' ? '-' : *a) != (*b == '_' ? '-' : *b))
@@ -51,20 +51,26 @@ static bool same_name(const char *a, const char *b)
 }
 
 /* Of a name that ends in '*', how many letters stand before it; otherwise 0. */
-static size_t prefix_len(const struct pr_param *param)
+static size_t prefix_len(const char *known)
 {
-	size_t len = strlen(param->name);
+	size_t len = strlen(known);
 
-	return len > 0 && param->name[len - 1] == '*' ? len - 1 : 0;
+	return len > 0 && known[len - 1] == '*' ? len - 1 : 0;
+}
+
+bool pr_param_matches(const char *known, const char *name)
+{
+	size_t len = prefix_len(known);
+
+	if (len == 0)
+		return pr_param_same_name(known, name);
+	return strncmp(known, name, len) == 0 && name[len];
 }
 
 const struct pr_param *pr_param_find(const struct pr_param *table, const char *name)
 {
 	for (; table->name; table++) {
-		size_t len = prefix_len(table);
-
-		if (len > 0 ? strncmp(table->name, name, len) == 0 && name[len] :
-			      same_name(table->name, name))
+		if (pr_param_matches(table->name, name))
 			return table;
 	}
 	return NULL;
@@ -133,7 +139,7 @@ static bool read_flag(const char *text, bool *ret)
 static bool read_choice(const struct pr_param *param, const char *text, int64_t *ret)
 {
 	for (int64_t i = 0; param->choices[i]; i++) {
-		if (same_name(param->choices[i], text)) {
+		if (pr_param_same_name(param->choices[i], text)) {
 			*ret = i;
 			return true;
 		}
@@ -143,7 +149,7 @@ static bool read_choice(const struct pr_param *param, const char *text, int64_t 
 
 static void show_number(const struct pr_param *param, int64_t number, char out[PR_DURATION_SIZE])
 {
-	if (param->type == PR_PARAM_DURATION)
+	if (param->type == PR_PARAM_DURATION || param->type == PR_PARAM_PERIOD)
 		pr_duration_format(number, out);
 	else
 		snprintf(out, PR_DURATION_SIZE, "%" PRId64, number);
@@ -156,6 +162,7 @@ static void describe(const struct pr_param *param, char *out, size_t size)
 		[PR_PARAM_FLAG] = "true or false",
 		[PR_PARAM_INT] = "a whole number",
 		[PR_PARAM_DURATION] = "a duration like 250ms, 5s, 10m, 2h or 7d",
+		[PR_PARAM_PERIOD] = "never or a duration like 250ms, 5s, 10m, 2h or 7d",
 		[PR_PARAM_SIZE] = "a size like 4096, 64k or 1M",
 	};
 	char min[PR_DURATION_SIZE], max[PR_DURATION_SIZE];
@@ -226,6 +233,12 @@ int pr_param_set(const struct pr_param *param, void *target, const char *text, s
 	case PR_PARAM_SIZE:
 		good = read_size(text, &number);
 		break;
+	case PR_PARAM_PERIOD:
+		if (strcmp(text, "never") == 0) {
+			*(int64_t *)field(param, target) = -1;
+			return POSTROOM_OK;
+		}
+		/* fallthrough */
 	case PR_PARAM_DURATION:
 		good = pr_duration_parse(text, &number, NULL) == POSTROOM_OK;
 		break;
@@ -254,8 +267,8 @@ int pr_params_set(const struct pr_param *table, void *target, const char *name, 
 	const struct pr_param *param = pr_param_find(table, name);
 	const char *nearest;
 
-	if (param && prefix_len(param) > 0 &&
-	    add_item(param, target, name + prefix_len(param), err) < 0)
+	if (param && prefix_len(param->name) > 0 &&
+	    add_item(param, target, name + prefix_len(param->name), err) < 0)
 		return err->status;
 	if (param)
 		return pr_param_set(param, target, text, err);

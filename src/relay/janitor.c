@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What has to happen now and then: burying what died with its worker, purging
- * what was delivered long ago and forgetting its keys, one summary line a minute.
+ * what was delivered or died long ago and forgetting its keys, one summary line a minute.
  *
  * 1. Each step is a short transaction with a pause behind it: the claims come
  *    first.
@@ -37,19 +37,30 @@ static int sweep(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-static int purge(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
+static int purge(struct pr_worker *worker, const char *what, int64_t after_ms, int64_t *ret,
+		 struct pr_err *err)
 {
 	const struct pr_relay_config *config = &worker->relay->config;
 	const postroom_filter old = {
 		.size = sizeof(old),
-		.status = "delivered",
+		.status = what,
 		.ns = config->scope.ns,
 		.topic = config->scope.topic,
 		.tenant_id = config->scope.tenant_id,
-		.older_than_ms = config->retention_ms,
+		.older_than_ms = after_ms,
 	};
 
 	return worker->store->ops->purge(worker->store, &old, AT_ONCE, true, ret, err);
+}
+
+static int purge_delivered(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
+{
+	return purge(worker, "delivered", worker->relay->config.retention_ms, ret, err);
+}
+
+static int purge_dead(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
+{
+	return purge(worker, "dead", worker->relay->config.dead_retention_ms, ret, err);
 }
 
 static int forget(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
@@ -117,7 +128,9 @@ void *pr_janitor_run(void *context)
 		repeat(worker, sweep);
 		/* In the first round too: a relay that never lives for long cleans up as well. */
 		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->retention_ms >= 0)
-			repeat(worker, purge);
+			repeat(worker, purge_delivered);
+		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->dead_retention_ms >= 0)
+			repeat(worker, purge_dead);
 		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->dedupe_retention_ms >= 0)
 			repeat(worker, forget);
 		elapsed_ms += SWEEP_EVERY_MS;

@@ -116,8 +116,8 @@ static bool add_own(struct kafka_sink *kafka, rd_kafka_headers_t *headers,
 static bool add_given(struct kafka_sink *kafka, rd_kafka_headers_t *headers,
 		      const postroom_delivery *item)
 {
-	struct pr_json_members walk =
-		pr_json_members((struct pr_span){ item->headers, strlen(item->headers) });
+	struct pr_json_members walk = pr_json_members(
+		(struct pr_span){ item->headers, strlen(item->headers) });
 	struct pr_span name, value;
 	bool good = true;
 

@@ -48,17 +48,6 @@ static int refuse_property(const char *name, const char *why, struct pr_err *err
 	return pr_err_set(err, POSTROOM_SINK, "kafka.%.100s: %s", name, why);
 }
 
-static bool may_be_secret(const char *name)
-{
-	static const char *const words[] = { "passw", "secret", "token", "pem", "oauthbearer" };
-
-	for (size_t i = 0; i < COUNT(words); i++) {
-		if (strcasestr(name, words[i]))
-			return true;
-	}
-	return false;
-}
-
 static int check_free(const char *name, struct pr_err *err)
 {
 	static const char *const ours[] = { "request.required.acks", "transactional.id",
@@ -66,8 +55,8 @@ static int check_free(const char *name, struct pr_err *err)
 	bool taken = false;
 
 	if (strcmp(name, "bootstrap.servers") == 0 || strcmp(name, "metadata.broker.list") == 0)
-		return refuse_property(name, "the brokers stand in front: kafka://HOST:PORT,…/TOPIC",
-				       err);
+		return refuse_property(
+			name, "the brokers stand in front: kafka://HOST:PORT,…/TOPIC", err);
 	for (size_t i = 0; i < COUNT(fixed); i++)
 		taken = taken || strcmp(name, fixed[i][0]) == 0;
 	for (size_t i = 0; i < COUNT(ours); i++)
@@ -87,10 +76,8 @@ static int set_property(rd_kafka_conf_t *conf, const char *name, const char *val
 
 	if (rd_kafka_conf_set(conf, name, value, why, sizeof(why)) == RD_KAFKA_CONF_OK)
 		return POSTROOM_OK;
-	return refuse_property(name,
-			       may_be_secret(name) && *value ? "the library does not take its value"
-							     : why,
-			       err);
+	return refuse_property(
+		name, pr_url_is_secret(name) ? "the library does not take its value" : why, err);
 }
 
 static int fill_conf(const struct pr_kafka_producer *producer, rd_kafka_conf_t *conf,
@@ -238,9 +225,8 @@ void pr_kafka_end(struct pr_kafka_producer *producer)
 {
 	if (!producer->handle)
 		return;
-	rd_kafka_purge(producer->handle,
-		       RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT |
-			       RD_KAFKA_PURGE_F_NON_BLOCKING);
+	rd_kafka_purge(producer->handle, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT |
+						 RD_KAFKA_PURGE_F_NON_BLOCKING);
 	rd_kafka_destroy(producer->handle);
 	producer->handle = NULL;
 	producer->pending = 0;

@@ -65,7 +65,7 @@ static const struct pr_sink_ops *find(const char *scheme)
 	return NULL;
 }
 
-int pr_sink_unknown(const char *scheme, struct pr_err *err)
+static int unknown(const char *scheme, struct pr_err *err)
 {
 	const char *known[KNOWN_MAX + 1] = { NULL };
 	char list[500] = "";
@@ -136,13 +136,10 @@ static void discard(struct pr_sink *sink)
 	free(sink);
 }
 
-int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err)
+int pr_sink_find(const char *url, const struct pr_sink_ops **ret, struct pr_err *err)
 {
-	const struct pr_sink_ops *ops;
-	struct pr_sink *sink;
 	char scheme[32];
 	size_t len = strcspn(url, ":");
-	int status;
 
 	/* Neither error repeats the rest of the URL: a password may be in it. */
 	if (!url[len])
@@ -150,10 +147,18 @@ int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err)
 				  "a sink is written SCHEME:…, as in file:PATH; there is no ':' in "
 				  "it");
 	snprintf(scheme, sizeof(scheme), "%.*s", (int)(len < INT_MAX ? len : INT_MAX), url);
-	ops = find(scheme);
-	if (!ops)
-		return pr_sink_unknown(scheme, err);
+	*ret = find(scheme);
+	return *ret ? POSTROOM_OK : unknown(scheme, err);
+}
 
+int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err)
+{
+	const struct pr_sink_ops *ops;
+	struct pr_sink *sink;
+	int status = pr_sink_find(url, &ops, err);
+
+	if (status < 0)
+		return status;
 	sink = calloc(1, ops->size);
 	if (!sink)
 		return pr_err_nomem(err);

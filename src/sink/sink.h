@@ -103,8 +103,8 @@ struct pr_sink {
 
 extern const struct pr_sink_ops *const pr_sinks[]; /* ends in NULL */
 
-/* Why there is no such sink: left out of this build, or mistyped. Returns POSTROOM_SINK. */
-int pr_sink_unknown(const char *scheme, struct pr_err *err);
+/* The sink that a URL's scheme names; an unknown one's error offers the nearest. */
+int pr_sink_find(const char *url, const struct pr_sink_ops **ret, struct pr_err *err);
 
 int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err);
 void pr_sink_close(struct pr_sink *sink);

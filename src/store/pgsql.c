@@ -505,6 +505,7 @@ static void close_store(struct postroom_store *base)
 	for (size_t i = 0; i < sizeof(store->arrays) / sizeof(store->arrays[0]); i++)
 		pr_buf_release(&store->arrays[i]);
 	pr_buf_release(&store->lanes);
+	pr_buf_release(&store->holders);
 	free(store->url);
 	free(store);
 }

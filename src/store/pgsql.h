@@ -23,6 +23,9 @@ enum pgsql_slot {
 	PG_SETTLE_LANES,
 	PG_SETTLE_LANES_KEEP,
 	PG_RENEW_LANES,
+	PG_HOLDERS,
+	PG_RAISE,
+	PG_LOWER,
 	PG_KIND,
 	PG_LEASED_LANES,
 	PG_NEXT_DUE,
@@ -77,12 +80,20 @@ struct pgsql_store {
 	/* See pgsql_lane.c. */
 	bool kind_known;
 	int64_t epochs[PG_LANES + 1]; /* when the marks of the lanes were made */
-	int64_t head_read_us;	      /* when the lanes were read from their heads, by the server's clock */
+	int64_t drawn;		      /* a seq that a message has been given */
+	int64_t head_seq;	      /* one that had been given before the lanes were read from their heads */
+	bool none_expired;	      /* when the lanes were read the last time */
 	enum pr_lease_kind kind; /* as it was when last looked at */
 	struct pr_buf lanes;	 /* those of the last batch, or those that are asked for */
 	int64_t lanes_wanted;	 /* how many it takes to fill one */
 	bool many_keys;		 /* it was full, and of many keys */
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
+	/* See pgsql_floor.c. */
+	size_t since_raised;	 /* messages taken from lanes since the floors were thought of */
+	int64_t raise_due_us;
+	int64_t lower_due_us;
+	int64_t floor_seq;	 /* where they may be raised to once those are done */
+	struct pr_buf holders;	 /* who wrote messages when that was the last seq: text[] */
 	/* See pgsql_settle.c. */
 	struct pr_buf arrays[PG_SETTLE_ARRAYS];
 	unsigned prepared; /* names given so far */
@@ -184,7 +195,7 @@ void pr_pgsql_box_disconnect(postroom_box *box);
 
 /* pgsql_batch.c: behind {columns} every claim answers with these. */
 enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE,
-       PG_COL_PLACE, PG_COL_MET, PG_COL_AT };
+       PG_COL_PLACE, PG_COL_MET, PG_COL_DRAWN, PG_COL_IS_DUE, PG_COL_EXPIRED };
 
 /* The batch keeps the result; by_lane: lanes have the leases; reason is that of the buried. */
 int pr_pgsql_take(PGresult *result, bool by_lane, const char *reason, struct postroom_batch *batch,
@@ -230,6 +241,12 @@ int pr_pgsql_take_over(struct pgsql_store *store, const struct pr_table *table,
 struct pgsql_step pr_pgsql_taking_over(struct pgsql_params *no_params);
 extern const char pr_pgsql_settle_lanes_keep[], pr_pgsql_settle_lanes_forget[],
 	pr_pgsql_renew_lanes[];
+
+/* pgsql_floor.c: both do something only when it is time for it. */
+int pr_pgsql_raise_floors(struct pgsql_store *store, const struct pr_table *table,
+			  struct pr_err *err);
+int pr_pgsql_lower_floors(struct pgsql_store *store, const struct pr_table *table,
+			  struct pr_err *err);
 
 #define PG_HISTORY_COLUMNS                                                                  \
 	"id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "   \
@@ -298,6 +315,13 @@ extern const char pr_pgsql_settle_lanes_keep[], pr_pgsql_settle_lanes_forget[],
 	"SELECT ctid FROM {schema}{table} "                                                  \
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM behind WHERE NOT brief)) "                \
 	"FOR SHARE SKIP LOCKED)))) FOR UPDATE SKIP LOCKED)))"
+
+/* A lane as it is now: see the key of postroom_lanes. */
+#define PG_LANE(lane)                                                                       \
+	"(SELECT * FROM {schema}postroom_lanes AS l WHERE l.lane = " lane                    \
+	" ORDER BY l.epoch DESC LIMIT 1)"
+#define PG_ALL_LANES                                                                        \
+	"generate_series(1, 64) AS n CROSS JOIN LATERAL " PG_LANE("n::smallint")
 
 /* {scope_ns}, … compared with $1 to $3: namespace, pattern, tenant; NULL is any. */
 #define PG_SCOPE                                                                            \

@@ -31,7 +31,7 @@
 #include <string.h>
 
 #define HEAD_SHARE 10
-#define REREAD_US 1000000
+#define REREAD_US 10000000
 
 /* An arm that was empty is left alone for so many claims, as long as another has something. */
 #define QUIET_CLAIMS 4
@@ -53,7 +53,7 @@
 	"WHERE status = 'pending' AND apart = 0 AND key IS NULL "                            \
 	"AND next_attempt_at <= " PG_AT " AND (next_attempt_at, seq) > "                     \
 	"(timestamptz 'epoch' + $9::bigint * interval '1 microsecond', $11::bigint) "        \
-	"AND (SELECT lease = 'row' FROM {schema}postroom_lanes WHERE lane = 1) "             \
+	"AND (SELECT lease = 'row' FROM " PG_LANE("1::smallint") " AS one) "                 \
 	"AND lane <> ALL (ARRAY(SELECT lane FROM {schema}postroom_lanes "                    \
 	"WHERE locked_by IS NOT NULL)) AND " PG_SCOPE                                        \
 	"ORDER BY next_attempt_at, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "              \
@@ -204,7 +204,7 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 		bool from_mark = store->reading[arm].from_mark;
 
 		pr_pgsql_text(params, pr_pgsql_array_end(&asking->epochs));
-		pr_pgsql_number(params, from_mark ? store->head_read_us : 0);
+		pr_pgsql_number(params, from_mark ? store->head_seq : INT64_MAX);
 		pr_pgsql_text(params, pr_pgsql_lanes_to_read(store, !from_mark));
 		pr_pgsql_number(params, pr_pgsql_lane_quota(store, limit));
 		pr_pgsql_number(params, store->lanes_wanted);
@@ -261,6 +261,13 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 		reading->busy &= (size_t)met == count && store->many_keys == many_keys &&
 				 !store->lanes.failed;
 	reading->skip = met == 0 ? QUIET_CLAIMS : 0;
+	if (asking->arm == PG_ARM_LANES && PQntuples(result) > 0) {
+		/* A look into a few of the lanes tells nothing about the others. */
+		if (!reading->from_mark)
+			store->none_expired = !*PQgetvalue(result, 0, PG_COL_EXPIRED);
+		if (!*PQgetvalue(result, 0, PG_COL_IS_DUE))
+			store->reading[PG_ARM_ITSELF].skip = QUIET_CLAIMS;
+	}
 	if (count >= (size_t)asking->limit)
 		store->first_arm = (asking->arm + 1) % PG_ARMS_IN_TURN;
 	if (count > 0)
@@ -415,6 +422,8 @@ int pr_pgsql_claim(struct postroom_store *base, const struct pr_table *table,
 
 	if (status >= 0)
 		status = pr_pgsql_know_kind(store, err);
+	if (status >= 0)
+		status = pr_pgsql_raise_floors(store, table, err);
 	if (status >= 0 && claim->suspects)
 		status = claim_suspect(store, table, claim, batch, err);
 	if (status >= 0 && batch->count == 0 && batch->buried_count == 0)
@@ -447,15 +456,16 @@ static int add_asking(struct pgsql_store *store, const struct pr_claim *claim,
 		      struct pgsql_settling *settling, struct pgsql_asking *asking,
 		      struct pr_err *err)
 {
-	enum pgsql_arm arm = claim->suspects ? PG_ARM_EXPIRED : busy_arm(store);
-	int32_t limit = claim->suspects ? 1 : limit_for(store, claim, 0);
+	bool suspects = claim->suspects && !store->none_expired;
+	enum pgsql_arm arm = suspects ? PG_ARM_EXPIRED : busy_arm(store);
+	int32_t limit = suspects ? 1 : limit_for(store, claim, 0);
 	int status;
 
 	if (arm == PG_ARMS)
 		return POSTROOM_OK;
-	if (claim->suspects && store->kind == PR_LEASE_LANE)
+	if (suspects && store->kind == PR_LEASE_LANE)
 		settling->steps[settling->count++] = pr_pgsql_taking_over(&settling->no_params);
-	if (!claim->suspects)
+	if (!suspects)
 		store->first_arm = PG_ARM_ITSELF;
 	status = ask(store, claim, arm, limit, 0, asking, err);
 	settling->steps[settling->count++] = asking->step;
@@ -492,6 +502,8 @@ int pr_pgsql_turn(struct postroom_store *base, const struct pr_table *table,
 	int status = pr_pgsql_go_by_index(store, err);
 
 	if (status >= 0)
+		status = pr_pgsql_raise_floors(store, table, err);
+	if (status >= 0)
 		status = pr_pgsql_begin_settling(store, policy, &settling, err);
 	if (status >= 0)
 		status = add_asking(store, claim, &settling, &asking, err);
@@ -521,6 +533,8 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 				 claim->max_attempts, batch, &met, err);
 	if (status >= 0)
 		status = pr_pgsql_free_stranded(store, table, claim->block, err);
+	if (status >= 0)
+		status = pr_pgsql_lower_floors(store, table, err);
 	if (status < 0)
 		pr_batch_reset(batch);
 	return status;
@@ -531,7 +545,7 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 	"EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND " condition        \
 	" AND " PG_SCOPE ") "
 #define LEASED_BY(kind)                                                                     \
-	"(SELECT lease = '" kind "' FROM {schema}postroom_lanes WHERE lane = 1)"
+	"(SELECT lease = '" kind "' FROM " PG_LANE("1::smallint") " AS one)"
 #define UNFINISHED                                                                          \
 	"SELECT EXISTS (SELECT FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE ") " \
 	"OR " WAITING("apart IN (1, 3) AND (next_attempt_at <= " PG_NOW " OR claims > 0)")   \
@@ -539,7 +553,9 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 		      " AND " LEASED_BY("row"))                                              \
 	"OR " WAITING("apart = 0 AND key IS NOT NULL AND next_attempt_at <= " PG_NOW         \
 		      " AND " LEASED_BY("row"))                                              \
-	"OR " WAITING("apart = 0 AND next_attempt_at <= " PG_NOW " AND " LEASED_BY("lane"))
+	"OR EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE lease = 'lane' AND EXISTS ("     \
+	"SELECT FROM {schema}{table} AS o WHERE o.lane = l.lane AND o.seq >= l.floor "        \
+	"AND status = 'pending' AND apart = 0 AND next_attempt_at <= " PG_NOW " AND " PG_SCOPE "))"
 
 int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *table,
 			const struct pr_claim *claim, bool *ret, struct pr_err *err)

@@ -31,8 +31,8 @@
 #define NEXT_DUE                                                                            \
 	"ceil(extract(epoch FROM least("                                                     \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND apart = 0 " \
-	"AND key IS NULL AND " PG_SCOPE "AND (SELECT lease = 'row' FROM {schema}postroom_lanes " \
-	"WHERE lane = 1) ORDER BY next_attempt_at, seq LIMIT 1), "                           \
+	"AND key IS NULL AND " PG_SCOPE "AND (SELECT lease = 'row' FROM "                    \
+	PG_LANE("1::smallint") " AS one) ORDER BY next_attempt_at, seq LIMIT 1), "           \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' "             \
 	"AND apart IN (1, 3) AND " PG_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "       \
 	"(SELECT locked_until FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE  \

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * TRAPS 8 and 19: looks into a lane begin at its floor or behind the last batch, and
+ * miss nothing all the same.
+ */
+#include "contract/store_pgsql.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "store/pgsql.h"
+#pragma GCC diagnostic pop
+
+#include <string.h>
+
+#define LANE_TEST(test_name) ON_ONE(test_name, backend_pgsql_lane)
+
+/* Takes and delivers what there is, once; whether that one was among it. */
+static bool deliver(const char *wanted)
+{
+	postroom_batch *batch = CLAIM(.limit = 5000);
+	size_t count = 0;
+	postroom_delivery *items = postroom_batch_items(batch, &count);
+	bool found = false;
+
+	for (size_t i = 0; i < count; i++)
+		found |= wanted && strcmp(items[i].id, wanted) == 0;
+	if (count > 0)
+		CHECK_INT(postroom_ack(store, batch, items, count), POSTROOM_OK);
+	postroom_batch_free(batch);
+	return found;
+}
+
+/* Busy enough for floors to be thought of, and over with it. */
+static void deliver_many(void)
+{
+	sql(app, "INSERT INTO postroom_outbox (topic, payload) "
+		 "SELECT 't', '1' FROM generate_series(1, 2000)");
+	do
+		deliver(NULL);
+	while (rows("pending") > 0);
+}
+
+/* Until the floors have been looked at so often. */
+static void look_at_floors(int times)
+{
+	while (times > 0) {
+		int64_t before = pgsql_store(store)->raise_due_us;
+
+		deliver_many();
+		times -= pgsql_store(store)->raise_due_us != before;
+	}
+}
+
+static int64_t lowest_floor(void)
+{
+	return number(app, "SELECT min(floor) FROM postroom_lanes");
+}
+
+LANE_TEST(C3_floors_rise_behind_what_is_delivered_also_while_vacuum_is_held_back)
+{
+	struct session *old = join();
+
+	begin(old);
+	sql(old, "CREATE TEMPORARY TABLE anything (n int)"); /* it has a number, and could write */
+	while (lowest_floor() == 0)
+		deliver_many();
+	CHECK(lowest_floor() > 1000);
+	leave(old);
+}
+
+LANE_TEST(C3_what_commits_late_is_above_every_floor)
+{
+	struct session *other = join();
+	postroom_receipt late;
+
+	begin(other);
+	CHECK_INT(postroom_enqueue(other->box, POSTROOM_MESSAGE(.topic = "late", .payload = "1"),
+				   &late),
+		  POSTROOM_OK);
+	look_at_floors(4);
+	commit(other);
+	CHECK(deliver(late.id));
+	leave(other);
+}
+
+/* The library draws the numbers of many messages before it writes them. */
+LANE_TEST(C3_nobody_draws_a_number_without_a_lock_on_the_table)
+{
+	const postroom_message many[2] = { *POSTROOM_MESSAGE(.topic = "t", .payload = "1"),
+					   *POSTROOM_MESSAGE(.topic = "t", .payload = "1") };
+	struct session *other = join(), *holder = join();
+	struct producer producer = { .session = other, .messages = many, .count = 2 };
+
+	begin(holder);
+	sql(holder, "LOCK TABLE postroom_outbox IN SHARE MODE");
+	begin(other);
+	start_producer(&producer);
+	await_blocked(app, other);
+	CHECK_INT(number(app, "SELECT count(last_value) FROM pg_sequences "
+			      "WHERE sequencename LIKE 'postroom_%%_seq_seq'"),
+		  0);
+	rollback(holder);
+	end_producer(&producer);
+	CHECK_INT(producer.status, POSTROOM_OK);
+	rollback(other);
+	leave(holder);
+	leave(other);
+}
+
+/* Who numbers by hand does not know about floors. */
+LANE_TEST(C3_a_sweep_finds_what_was_put_below_a_floor)
+{
+	int64_t buried;
+
+	while (lowest_floor() == 0)
+		deliver_many();
+	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) VALUES (1, 'low', '1')");
+	CHECK_INT(postroom_sweep(store, 1, &buried), POSTROOM_OK);
+	deliver(NULL);
+	CHECK_INT(rows("pending"), 0);
+}
+
+LANE_TEST(C7_the_change_of_leases_forgets_the_floors)
+{
+	enum pr_lease_kind kind = PR_LEASE_ROW;
+	struct pr_err err = { 0 };
+
+	while (lowest_floor() == 0)
+		deliver_many();
+	CHECK_MSG(store->ops->lease(store, &kind, &kind, &err) >= 0, "%s", err.text);
+	CHECK_INT(number(app, "SELECT max(floor) FROM postroom_lanes"), 0);
+}
+
+/* What was written by somebody who has seen the late one, whatever time it bears. */
+LANE_TEST(D6_what_commits_late_is_not_overtaken_by_what_was_written_after_it)
+{
+	struct session *other = join();
+	struct pgsql_reading *reading = &pgsql_store(store)->reading[PG_ARM_LANES];
+	postroom_receipt late;
+
+	for (int i = 0; i < 3; i++)
+		postroom_batch_free(CLAIM());
+	begin(other);
+	CHECK_INT(postroom_enqueue(other->box, POSTROOM_MESSAGE(.topic = "t", .key = "a", .payload = "1"),
+				   &late),
+		  POSTROOM_OK);
+	PUT(.topic = "t", .key = "a", .payload = "0");
+	take_one();
+	commit(other);
+	sql(app, "INSERT INTO postroom_outbox (topic, key, payload, created_at) "
+		 "VALUES ('t', 'a', '2', now() - interval '1 hour')");
+	/* As if the look into all lanes had taken very long. */
+	CHECK(reading->busy);
+	reading->head_due_us = INT64_MAX;
+	CHECK_STR(take_one(), late.id);
+	leave(other);
+}
