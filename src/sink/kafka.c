@@ -4,10 +4,10 @@
  *
  * 1. A message is DELIVERED when its delivery report says that all replicas in sync
  *    have it (acks=all); handing it to the library says nothing.
- * 2. The messages of a key go to one partition, in order: the library numbers them,
- *    the broker refuses what does not follow, and a producer with a gap is broken
- *    and replaced. With {tenant} in the topic's name, a message behind one of another
- *    tenant waits for the next call.
+ * 2. The messages of a key go to one partition, in one request, which is taken or
+ *    refused as a whole; those that do not fit wait until it has been answered. With
+ *    {tenant} in the topic's name, a message behind one of another tenant waits for
+ *    the next call.
  * 3. Whatever was handed over and not reported by the deadline may have arrived: it
  *    is UNREACHABLE, to be sent again, and the producer is replaced.
  * 4. A broker refuses a whole request for the size of it: a message is REJECTED
@@ -25,7 +25,8 @@
 #include <strings.h>
 
 #define NAME_MAX_BYTES 249
-#define OWN_HEADERS 2 /* beside the attributes of a CloudEvent */
+#define OWN_HEADERS 2	    /* beside the attributes of a CloudEvent */
+#define WEIGHT_OF_NAMES 500 /* what a record's headers have in common */
 
 struct kafka_sink {
 	struct pr_sink sink;
@@ -41,7 +42,8 @@ struct batch {
 	size_t count;
 	const size_t *before; /* see pr_sink_order() */
 	struct pr_kafka_sent *sent;
-	bool by_tenant; /* messages of one key may go to several topics */
+	bool by_tenant;			 /* messages of one key may go to several topics */
+	size_t round_count, round_bytes; /* handed over since the last wait */
 	int64_t until_us;
 };
 
@@ -249,13 +251,21 @@ static void explain(struct kafka_sink *kafka, const struct pr_kafka_sent *sent,
 		      rd_kafka_err2str(sent->error));
 }
 
+/* What the library has learned of brokers and topics is not to outlive an outage. */
+static bool is_stale(const struct pr_kafka_sent *sent)
+{
+	return sent->begun && sent->reported && sent->error && !is_about_records(sent->error) &&
+	       sent->error != RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
+}
+
 static void judge(struct kafka_sink *kafka, struct batch *batch, const struct pr_flight *flight)
 {
-	bool arrived = false, blamed = false;
+	bool arrived = false, blamed = false, stale = false;
 
 	for (size_t i = 0; i < batch->count; i++) {
 		const struct pr_kafka_sent *sent = &batch->sent[i];
 
+		stale = stale || is_stale(sent);
 		if (!sent->begun || !sent->reported)
 			continue;
 		arrived = arrived || !sent->error;
@@ -281,6 +291,8 @@ static void judge(struct kafka_sink *kafka, struct batch *batch, const struct pr
 		pr_sink_judge(item, 1, verdict_of(sent, arrived), flight,
 			      pr_buf_text(&kafka->header_value));
 	}
+	if (stale)
+		pr_kafka_end(&kafka->producer);
 }
 
 static bool was_too_large(const struct pr_kafka_sent *sent)
@@ -312,18 +324,58 @@ static int part(struct kafka_sink *kafka, struct batch *batch, const struct pr_f
 	return status;
 }
 
+static size_t length_of(const char *text)
+{
+	return text ? strlen(text) : 0;
+}
+
+/* A guess of what a message takes in a request. */
+static size_t weight_of(const postroom_delivery *item)
+{
+	return (item->body ? item->body_len : item->payload_len) + strlen(item->headers) +
+	       strlen(item->topic) + 2 * length_of(item->key) + length_of(item->dedupe_key) +
+	       length_of(item->correlation_id) + WEIGHT_OF_NAMES;
+}
+
+/* Whether the message fits in behind others of its key that may be in the same request. */
+static bool fits(const struct kafka_sink *kafka, const struct batch *batch, size_t at)
+{
+	return batch->before[at] == PR_SINK_NONE ||
+	       (batch->round_count < kafka->producer.round_count &&
+		batch->round_bytes + weight_of(&batch->items[at]) <= kafka->producer.round_bytes);
+}
+
+static int hand_over_all(struct kafka_sink *kafka, struct batch *batch,
+			 const struct pr_flight *flight, struct pr_err *err)
+{
+	int status = POSTROOM_OK;
+
+	for (size_t i = 0; i < batch->count && status == POSTROOM_OK; i++) {
+		if (!fits(kafka, batch, i)) {
+			if (!pr_kafka_wait(&kafka->producer, batch->until_us))
+				break;
+			batch->round_count = batch->round_bytes = 0;
+			status = pr_kafka_begin(&kafka->producer, err);
+		}
+		if (status < 0 || !pr_flight_may_begin(flight))
+			break;
+		if (must_wait(batch, i))
+			continue;
+		status = hand_over(kafka, batch, i, flight, err);
+		batch->round_count++;
+		batch->round_bytes += weight_of(&batch->items[i]);
+	}
+	return status;
+}
+
 /* A failure is an error that all share who have been told nothing else. */
 static int publish_batch(struct kafka_sink *kafka, struct batch *batch,
 			 const struct pr_flight *flight, struct pr_err *err)
 {
 	int status = pr_kafka_begin(&kafka->producer, err);
 
-	for (size_t i = 0; i < batch->count && status == POSTROOM_OK; i++) {
-		if (!pr_flight_may_begin(flight))
-			break;
-		if (!must_wait(batch, i))
-			status = hand_over(kafka, batch, i, flight, err);
-	}
+	if (status == POSTROOM_OK)
+		status = hand_over_all(kafka, batch, flight, err);
 	if (kafka->producer.handle)
 		pr_kafka_wait(&kafka->producer, batch->until_us);
 	if (status == POSTROOM_OK)

@@ -4,7 +4,7 @@
  *    thread of the worker: its own threads touch nothing of ours.
  * 2. A producer that still has messages when it is given up is ended at once, so
  *    that neither a report nor a message of it comes later.
- * 3. What the promise rests on (acks, idempotence, no gaps) no setting can change.
+ * 3. What the promise rests on (acks, idempotence, order) no setting can change.
  * 4. The value of a property that may be a secret is in no error.
  */
 #include "sink/kafka_producer.h"
@@ -12,6 +12,7 @@
 #include "base/time.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define STEP_MS 50 /* between two looks at the deadline and the stop */
@@ -21,8 +22,8 @@
 static const char *const defaults[][2] = {
 	{ "client.id", "postroom" },
 	{ "partitioner", "murmur2_random" },
-	/* A batch is sent as soon as it is complete; this is for the time until then. */
-	{ "linger.ms", "5" },
+	/* What is handed over is sent when the wait begins; before that, it is gathered. */
+	{ "linger.ms", "50" },
 	/* The broker knows its limit; more than this it answers by hanging up. */
 	{ "message.max.bytes", "100000000" },
 	/* A topic that does not exist is told soon; one that is being made is tried again. */
@@ -34,8 +35,6 @@ static const char *const defaults[][2] = {
 static const char *const fixed[][2] = {
 	{ "acks", "all" },
 	{ "enable.idempotence", "true" },
-	/* A message behind one that failed does not arrive. */
-	{ "enable.gapless.guarantee", "true" },
 	{ "queuing.strategy", "fifo" },
 	{ "delivery.report.only.error", "false" },
 	{ "log.queue", "true" },
@@ -98,6 +97,25 @@ static int fill_conf(const struct pr_kafka_producer *producer, rd_kafka_conf_t *
 	return status;
 }
 
+static size_t number_of(const rd_kafka_conf_t *conf, const char *name)
+{
+	char text[32] = "";
+	size_t size = sizeof(text);
+
+	rd_kafka_conf_get(conf, name, text, &size);
+	return strtoul(text, NULL, 10);
+}
+
+/* Half of what the library puts into a request: what it adds to a message counts too. */
+static void set_round(struct pr_kafka_producer *producer, const rd_kafka_conf_t *conf)
+{
+	size_t batch = number_of(conf, "batch.size"),
+	       message = number_of(conf, "message.max.bytes");
+
+	producer->round_count = number_of(conf, "batch.num.messages");
+	producer->round_bytes = (batch < message ? batch : message) / 2;
+}
+
 static void hear_report(rd_kafka_t *handle, const rd_kafka_message_t *message, void *context)
 {
 	struct pr_kafka_producer *producer = context;
@@ -147,6 +165,7 @@ int pr_kafka_begin(struct pr_kafka_producer *producer, struct pr_err *err)
 		rd_kafka_conf_destroy(conf);
 		return err->status;
 	}
+	set_round(producer, conf);
 	rd_kafka_conf_set_opaque(conf, producer);
 	rd_kafka_conf_set_dr_msg_cb(conf, hear_report);
 	rd_kafka_conf_set_error_cb(conf, hear_error);

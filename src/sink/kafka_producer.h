@@ -20,8 +20,13 @@ struct pr_kafka_producer {
 	rd_kafka_t *handle;		 /* NULL: none, or the last one was given up */
 	const struct pr_flight *flight;	 /* while there is one */
 	size_t pending;			 /* messages without a report */
-	int64_t down_us;		 /* since when no broker is there; 0: one may be */
-	char trouble[300];		 /* what the library last said of its brokers; "" nothing */
+	/*
+	 * Up to these, what is handed over before a wait goes to a partition in one
+	 * request, which the broker takes or refuses as a whole.
+	 */
+	size_t round_count, round_bytes;
+	int64_t down_us;   /* since when no broker is there; 0: one may be */
+	char trouble[300]; /* what the library last said of its brokers; "" nothing */
 };
 
 /* Begins it, if there is none. The library's own sentence on failure, POSTROOM_SINK. */

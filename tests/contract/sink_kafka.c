@@ -76,7 +76,7 @@ static bool check_whole(rd_kafka_message_t *record, void *context)
 	return false;
 }
 
-TEST(K_a_record_has_the_key_the_time_and_a_cloudevent_s_headers)
+TEST(K5_a_record_has_the_key_the_time_and_a_cloudevent_s_headers)
 {
 	postroom_delivery item;
 
@@ -120,7 +120,7 @@ static bool check_partition(rd_kafka_message_t *record, void *context)
 	return true;
 }
 
-TEST(K_a_key_leads_to_the_partition_that_java_would_choose)
+TEST(K5_a_key_leads_to_the_partition_that_java_would_choose)
 {
 	size_t count = sizeof(hashes) / sizeof(*hashes), seen = 0;
 	postroom_delivery *items;
@@ -143,7 +143,7 @@ static bool put_topic(rd_kafka_message_t *record, void *context)
 	return true;
 }
 
-TEST(K_no_message_leaves_the_names_that_topics_may_have)
+TEST(K5_no_message_leaves_the_names_that_topics_may_have)
 {
 	PR_CLEANUP_BUF struct pr_buf topics = { 0 };
 	PR_CLEANUP_BUF struct pr_buf longest = { 0 };
@@ -169,7 +169,7 @@ TEST(K_no_message_leaves_the_names_that_topics_may_have)
 	end();
 }
 
-TEST(K_what_is_too_large_by_itself_is_rejected)
+TEST(K5_what_is_too_large_by_itself_is_rejected)
 {
 	postroom_delivery *item;
 
@@ -185,7 +185,7 @@ TEST(K_what_is_too_large_by_itself_is_rejected)
 	end();
 }
 
-TEST(K_a_message_over_the_limit_of_the_settings_is_rejected_and_the_others_go_on)
+TEST(K5_a_message_over_the_limit_of_the_settings_is_rejected_and_the_others_go_on)
 {
 	static char body[5000];
 	postroom_delivery *items;
@@ -203,7 +203,7 @@ TEST(K_a_message_over_the_limit_of_the_settings_is_rejected_and_the_others_go_on
 	end();
 }
 
-TEST(K_what_was_too_large_together_is_sent_one_by_one)
+TEST(K5_what_was_too_large_together_is_sent_one_by_one)
 {
 	postroom_delivery *items;
 
@@ -241,7 +241,7 @@ TEST(D6_a_refused_record_lets_no_later_one_of_its_key_through)
 	end();
 }
 
-TEST(K_what_a_broker_can_not_do_now_is_tried_again_by_the_library)
+TEST(K5_what_a_broker_can_not_do_now_is_tried_again_by_the_library)
 {
 	static const int passing[] = { RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
 				       RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
@@ -259,7 +259,7 @@ TEST(K_what_a_broker_can_not_do_now_is_tried_again_by_the_library)
 	end();
 }
 
-TEST(K_what_it_can_not_do_for_long_is_an_outage)
+TEST(K5_what_it_can_not_do_for_long_is_an_outage)
 {
 	postroom_delivery *items;
 
@@ -279,7 +279,7 @@ TEST(K_what_it_can_not_do_for_long_is_an_outage)
 	end();
 }
 
-TEST(K_a_topic_that_is_missing_waits_until_it_is_there)
+TEST(K5_a_topic_that_is_missing_waits_until_it_is_there)
 {
 	postroom_delivery *items;
 
@@ -300,7 +300,7 @@ TEST(K_a_topic_that_is_missing_waits_until_it_is_there)
 	end();
 }
 
-TEST(K_a_topic_that_is_forbidden_is_an_outage_and_no_dead_letter)
+TEST(K5_a_topic_that_is_forbidden_is_an_outage_and_no_dead_letter)
 {
 	postroom_delivery *item;
 
@@ -316,7 +316,7 @@ TEST(K_a_topic_that_is_forbidden_is_an_outage_and_no_dead_letter)
 	end();
 }
 
-TEST(K_a_broken_producer_is_replaced)
+TEST(K5_a_broken_producer_is_replaced)
 {
 	postroom_delivery *items;
 	int tries = 0;
@@ -338,7 +338,42 @@ TEST(K_a_broken_producer_is_replaced)
 	end();
 }
 
-TEST(K_wrong_properties_are_told_in_the_library_s_own_words)
+TEST(K5_a_connection_closed_while_idle_costs_nothing)
+{
+	postroom_delivery *items;
+
+	begin("/");
+	items = rig_items(&rig, 2);
+	rig_publish(&rig, items, 1);
+	check_delivered(items, 1);
+	server_kill(&server);
+	kafka_kind.start(&server);
+	rig_publish(&rig, &items[1], 1);
+	check_delivered(items, 2);
+	end();
+}
+
+TEST(D6_a_key_that_goes_to_several_topics_waits_for_each)
+{
+	postroom_delivery *items;
+
+	begin("/t-{tenant}");
+	items = rig_items(&rig, 4);
+	for (int i = 0; i < 4; i++) {
+		items[i].key = "k";
+		items[i].tenant_id = i < 2 ? "6b1f1f3e-0b7e-4b43-9b1e-000000000001"
+					   : "6b1f1f3e-0b7e-4b43-9b1e-000000000002";
+	}
+	rig_publish(&rig, items, 4);
+	check_delivered(items, 2);
+	CHECK_INT(items[2].verdict, POSTROOM_UNTRIED);
+	CHECK_INT(items[3].verdict, POSTROOM_UNTRIED);
+	rig_publish(&rig, &items[2], 2);
+	check_delivered(items, 4);
+	end();
+}
+
+TEST(K5_wrong_properties_are_told_in_the_library_s_own_words)
 {
 	static const struct {
 		const char *setting, *error;
