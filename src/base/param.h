@@ -35,7 +35,7 @@ struct pr_param {
 	 * PR_PARAM_LIST of whatever begins so: the rest of each name, then its value.
 	 */
 	const char *name;
-	char letter;	  /* short option, or 0 */
+	char letter; /* short option, or 0 */
 	enum pr_param_type type;
 	size_t offset;		    /* of the field in the target struct */
 	const char *value;	    /* how help names the value: "DUR" */

@@ -234,14 +234,15 @@ static void explain(struct kafka_sink *kafka, const struct pr_kafka_sent *sent,
 		    postroom_delivery *item, struct pr_buf *out)
 {
 	const struct pr_kafka_producer *producer = &kafka->producer;
-	bool late = !sent->reported || is_bycatch(sent->error);
+	bool late = !sent->reported || is_bycatch(sent->error) ||
+		    sent->error == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
 
 	pr_buf_reset(out);
 	if (late && !producer->trouble[0]) {
 		pr_buf_printf(out, "no acknowledgement from %s in time", producer->url->host);
 		return;
 	}
-	if (late || sent->error == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT) {
+	if (late) {
 		pr_buf_printf(out, "no acknowledgement from %s: %s", producer->url->host,
 			      producer->trouble);
 		return;
@@ -409,6 +410,9 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 	}
 	memset(batch.sent, 0, count * sizeof(*batch.sent));
 	kafka->producer.flight = flight;
+	/* It has had no reason to look for its brokers since. */
+	if (kafka->producer.down_us)
+		kafka->producer.down_us = pr_mono_us();
 	status = publish_batch(kafka, &batch, flight, &failure);
 	kafka->producer.flight = NULL;
 	for (size_t i = 0; status < 0 && i < count; i++) {

@@ -152,7 +152,9 @@ TEST(G1_unknown_parameter_offers_the_nearest)
 TEST(G1_a_name_with_a_star_takes_all_that_begins_so)
 {
 	static const struct pr_param open[] = {
-		{ .name = "lib.*", .type = PR_PARAM_LIST, .offset = offsetof(struct target, headers) },
+		{ .name = "lib.*",
+		  .type = PR_PARAM_LIST,
+		  .offset = offsetof(struct target, headers) },
 		{ 0 },
 	};
 	struct target target;
