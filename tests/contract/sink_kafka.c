@@ -241,6 +241,36 @@ TEST(D6_a_refused_record_lets_no_later_one_of_its_key_through)
 	end();
 }
 
+TEST(D6_more_of_a_key_than_a_request_holds_arrives_in_order)
+{
+	PR_CLEANUP_BUF struct pr_buf expected = { 0 };
+	static char body[3000];
+	postroom_delivery *items;
+
+	begin("/one?kafka.batch.size=10000");
+	kafka_order("partitions one 1");
+	items = rig_items(&rig, 20);
+	for (int i = 0; i < 20; i++) {
+		items[i].key = "k";
+		items[i].body = body;
+		items[i].body_len = sizeof(body);
+		pr_buf_printf(&expected, "id-%d\n", i);
+	}
+	rig_publish(&rig, items, 20);
+	check_delivered(items, 20);
+	check_arrived(pr_buf_text(&expected));
+	/* The first request is refused: nothing behind it is sent. */
+	for (int i = 0; i < 20; i++)
+		items[i].verdict = POSTROOM_UNTRIED;
+	kafka_order("push %d %d 1", KAFKA_PRODUCE, RD_KAFKA_RESP_ERR_INVALID_RECORD);
+	rig_publish(&rig, items, 20);
+	CHECK_INT(items[0].verdict, POSTROOM_FAILED);
+	for (int i = 1; i < 20; i++)
+		CHECK_INT(items[i].verdict, POSTROOM_UNTRIED);
+	check_arrived(pr_buf_text(&expected));
+	end();
+}
+
 TEST(K5_what_a_broker_can_not_do_now_is_tried_again_by_the_library)
 {
 	static const int passing[] = { RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
