@@ -50,10 +50,27 @@ bool pr_param_same_name(const char *a, const char *b)
 	return *a == *b;
 }
 
+/* Of a name that ends in '*', how many letters stand before it; otherwise 0. */
+static size_t prefix_len(const char *known)
+{
+	size_t len = strlen(known);
+
+	return len > 0 && known[len - 1] == '*' ? len - 1 : 0;
+}
+
+bool pr_param_matches(const char *known, const char *name)
+{
+	size_t len = prefix_len(known);
+
+	if (len == 0)
+		return pr_param_same_name(known, name);
+	return strncmp(known, name, len) == 0 && name[len];
+}
+
 const struct pr_param *pr_param_find(const struct pr_param *table, const char *name)
 {
 	for (; table->name; table++) {
-		if (pr_param_same_name(table->name, name))
+		if (pr_param_matches(table->name, name))
 			return table;
 	}
 	return NULL;
@@ -250,6 +267,9 @@ int pr_params_set(const struct pr_param *table, void *target, const char *name, 
 	const struct pr_param *param = pr_param_find(table, name);
 	const char *nearest;
 
+	if (param && prefix_len(param->name) > 0 &&
+	    add_item(param, target, name + prefix_len(param->name), err) < 0)
+		return err->status;
 	if (param)
 		return pr_param_set(param, target, text, err);
 	nearest = pr_param_nearest(table, name);

@@ -30,8 +30,12 @@ struct pr_param_list {
 };
 
 struct pr_param {
-	const char *name; /* "batch-size"; '_' and '-' are the same when looked up */
-	char letter;	  /* short option, or 0 */
+	/*
+	 * "batch-size"; '_' and '-' are the same when looked up. One that ends in '*' is a
+	 * PR_PARAM_LIST of whatever begins so: the rest of each name, then its value.
+	 */
+	const char *name;
+	char letter; /* short option, or 0 */
 	enum pr_param_type type;
 	size_t offset;		    /* of the field in the target struct */
 	const char *value;	    /* how help names the value: "DUR" */
@@ -45,6 +49,8 @@ struct pr_param {
 void pr_params_defaults(const struct pr_param *table, void *target);
 /* '_' and '-' are the same. */
 bool pr_param_same_name(const char *a, const char *b);
+/* The same for a name in a table, which may end in '*'. */
+bool pr_param_matches(const char *known, const char *name);
 const struct pr_param *pr_param_find(const struct pr_param *table, const char *name);
 
 /* Parses text into the target's field; the error names the parameter and what it takes. */

@@ -81,7 +81,7 @@ void pr_load_check_names(struct pr_loading *loading, const char *section, const 
 		const char *nearest;
 		size_t i = 0;
 
-		while (names[i] && !pr_param_same_name(names[i], node->name))
+		while (names[i] && !pr_param_matches(names[i], node->name))
 			i++;
 		if (names[i] || !path)
 			continue;

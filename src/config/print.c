@@ -84,7 +84,8 @@ static const char *effective(const struct pr_config_value *value, const void *ta
 
 static bool is_list(const struct pr_config_value *value)
 {
-	return value->param && value->param->type == PR_PARAM_LIST && value->text;
+	return value->param && value->param->type == PR_PARAM_LIST && value->text &&
+	       pr_param_same_name(value->param->name, value->name);
 }
 
 static bool goes_on(const struct pr_config_value *value)

@@ -47,6 +47,20 @@ static const struct pr_param route_params[] = {
 	{ 0 },
 };
 
+/* A name with a '*' stands for those that the file has. */
+static void load_open(struct pr_loading *loading, struct pr_wanted wanted,
+		      struct pr_config_value ***last)
+{
+	const char *known = wanted.name;
+
+	for (const struct pr_yaml *node = wanted.map ? wanted.map->first : NULL; node;
+	     node = node->next) {
+		wanted.name = node->name;
+		if (pr_param_matches(known, node->name))
+			pr_load_value(loading, &wanted, last);
+	}
+}
+
 /* All of a table's values but those that another table has taken. */
 static void load_table(struct pr_loading *loading, const char *section, const struct pr_yaml *map,
 		       const struct pr_param *params, const struct pr_param *taken, void *target,
@@ -64,7 +78,11 @@ static void load_table(struct pr_loading *loading, const char *section, const st
 			.target = target,
 		};
 
-		if (!taken || !pr_param_find(taken, names[i]))
+		if (taken && pr_param_find(taken, names[i]))
+			continue;
+		if (strchr(names[i], '*'))
+			load_open(loading, wanted, last);
+		else
 			pr_load_value(loading, &wanted, last);
 	}
 }
@@ -153,7 +171,7 @@ static void collect_settings(struct pr_loading *loading, const struct pr_config_
 	for (const struct pr_config_value *value = first; value; value = value->next) {
 		if (!value->text || strcmp(value->where, "default") == 0)
 			continue;
-		settings[count].name = pr_load_printf(loading, "%s", value->param->name);
+		settings[count].name = pr_load_printf(loading, "%s", value->name);
 		settings[count++].value = pr_load_printf(loading, "%s", value->text);
 	}
 	sink->settings = settings;

@@ -26,6 +26,9 @@ const struct pr_sink_ops *const pr_sinks[] = {
 #ifdef PR_WITH_HTTP
 	&pr_sink_http,
 #endif
+#ifdef PR_WITH_KAFKA
+	&pr_sink_kafka,
+#endif
 #ifdef PR_WITH_REDIS
 	&pr_sink_redis,
 #endif
@@ -43,6 +46,9 @@ static const struct optional {
 #ifndef PR_WITH_HTTP
 	{ "http", "http", "libcurl4-openssl-dev" },
 	{ "https", "http", "libcurl4-openssl-dev" },
+#endif
+#ifndef PR_WITH_KAFKA
+	{ "kafka", "kafka", "librdkafka-dev" },
 #endif
 #ifndef PR_WITH_REDIS
 	{ "redis", "redis", "libhiredis-dev" },

@@ -181,6 +181,11 @@ SERVER_SUBJECT(http, "http:", "http:///hook", "http://localhost:99999/", "http:/
 	       "http://localhost/?secret=hush!", "http://localhost/?header=nothing",
 	       "http://localhost/?ca=/etc/hosts", "htpp://localhost/")
 #endif
+#ifdef PR_WITH_KAFKA
+SERVER_SUBJECT(kafka, "kafka:", "kafka:///orders", "kafka://localhost/{topik}",
+	       "kafka://localhost/a/b", "kafka://localhost/..", "kafka://user:pw@localhost/orders",
+	       "kafka://localhost/orders?kafka.acks=1", "kafka://localhost/orders?kafka.lingering=1")
+#endif
 #ifdef PR_WITH_REDIS
 SERVER_SUBJECT(redis, "redis:", "redis:///orders", "redis://localhost:0/orders",
 	       "redis://localhost/0", "redis://localhost/{topik}", "redis://localhost/a?maxlen=x",
@@ -197,6 +202,7 @@ SERVER_SUBJECT(amqp, "amqp:///orders", "amqp://localhost:0/", "amqp://localhost/
 	do_it(test_name, null_sink) do_it(test_name, stdout_sink) do_it(test_name, file_sink)      \
 		do_it(test_name, unsynced_file_sink) do_it(test_name, exec_sink)           \
 			IF_HTTP(do_it(test_name, http_sink))                               \
+				IF_KAFKA(do_it(test_name, kafka_sink))                     \
 				IF_REDIS(do_it(test_name, redis_sink))                     \
 					IF_AMQP(do_it(test_name, amqp_sink))
 

@@ -15,6 +15,9 @@ TEST(a_sink_that_was_left_out_says_how_to_bring_it_back)
 	CHECK_INT(pr_sink_open("amqps://user:secret@localhost/", &none, &err), POSTROOM_SINK);
 	CHECK_STR(err.text, "this postroom was built without amqps; build it with "
 			    "-Damqp=enabled (librabbitmq-dev)");
+	CHECK_INT(pr_sink_open("kafka://localhost/orders", &none, &err), POSTROOM_SINK);
+	CHECK_STR(err.text, "this postroom was built without kafka; build it with "
+			    "-Dkafka=enabled (librdkafka-dev)");
 	CHECK(none == NULL);
 	for (size_t i = 0; pr_sinks[i]; i++)
 		CHECK(strcmp(pr_sinks[i]->schemes[0], "redis") != 0);

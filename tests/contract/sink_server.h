@@ -12,6 +12,13 @@ extern const struct server_kind http_kind;
 #define IF_HTTP(...)
 #endif
 
+#ifdef PR_WITH_KAFKA
+#define IF_KAFKA(...) __VA_ARGS__
+extern const struct server_kind kafka_kind;
+#else
+#define IF_KAFKA(...)
+#endif
+
 #ifdef PR_WITH_REDIS
 #define IF_REDIS(...) __VA_ARGS__
 extern const struct server_kind redis_kind;
@@ -27,7 +34,8 @@ extern const struct server_kind amqp_kind;
 #endif
 
 #define FOR_EACH_SERVER(do_it, test_name)                                                          \
-	IF_HTTP(do_it(test_name, http_kind)) IF_REDIS(do_it(test_name, redis_kind))                \
+	IF_HTTP(do_it(test_name, http_kind)) IF_KAFKA(do_it(test_name, kafka_kind))                \
+		IF_REDIS(do_it(test_name, redis_kind))                \
 		IF_AMQP(do_it(test_name, amqp_kind))
 
 #endif

@@ -149,6 +149,29 @@ TEST(G1_unknown_parameter_offers_the_nearest)
 	CHECK_STR(pr_param_nearest(table, "haeder"), "header");
 }
 
+TEST(G1_a_name_with_a_star_takes_all_that_begins_so)
+{
+	static const struct pr_param open[] = {
+		{ .name = "lib.*",
+		  .type = PR_PARAM_LIST,
+		  .offset = offsetof(struct target, headers) },
+		{ 0 },
+	};
+	struct target target;
+	struct pr_err err;
+
+	pr_params_defaults(open, &target);
+	CHECK_INT(pr_params_set(open, &target, "lib.linger.ms", "5", &err), POSTROOM_OK);
+	CHECK_INT(pr_params_set(open, &target, "lib.x", "", &err), POSTROOM_OK);
+	CHECK_INT(target.headers.count, 4);
+	CHECK_STR(target.headers.items[0], "linger.ms");
+	CHECK_STR(target.headers.items[1], "5");
+	CHECK_STR(target.headers.items[2], "x");
+	CHECK_STR(target.headers.items[3], "");
+	CHECK_INT(pr_params_set(open, &target, "lib.", "5", &err), POSTROOM_INVALID);
+	CHECK_INT(pr_params_set(open, &target, "library", "5", &err), POSTROOM_INVALID);
+}
+
 TEST(G1_flags_and_lists)
 {
 	static const char *const yes[] = { NULL, "", "true", "yes", "on", "1" };

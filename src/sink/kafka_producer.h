@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A producer of librdkafka: its settings, its life, and waiting for its reports. */
+#ifndef PR_SINK_KAFKA_PRODUCER_H
+#define PR_SINK_KAFKA_PRODUCER_H
+
+#include "sink/sink.h"
+
+#include <librdkafka/rdkafka.h>
+
+/* A message that was handed to the producer, and what has become of it. */
+struct pr_kafka_sent {
+	bool begun;
+	bool reported;
+	rd_kafka_resp_err_t error;
+};
+
+struct pr_kafka_producer {
+	const struct pr_url *url;
+	struct pr_param_list properties; /* of the library: names and values in turn */
+	rd_kafka_t *handle;		 /* NULL: none, or the last one was given up */
+	const struct pr_flight *flight;	 /* while there is one */
+	size_t pending;			 /* messages without a report */
+	/*
+	 * Up to these, what is handed over before a wait goes to a partition in one
+	 * request, which the broker takes or refuses as a whole.
+	 */
+	size_t round_count, round_bytes;
+	int64_t down_us;   /* since when no broker is there; 0: one may be */
+	char trouble[300]; /* what the library last said of its brokers; "" nothing */
+};
+
+/* Begins it, if there is none. The library's own sentence on failure, POSTROOM_SINK. */
+int pr_kafka_begin(struct pr_kafka_producer *producer, struct pr_err *err);
+
+/* Hands over one message, whose memory must stay until publish is over. Takes the headers. */
+rd_kafka_resp_err_t pr_kafka_produce(struct pr_kafka_producer *producer, const char *topic,
+				     const postroom_delivery *item, rd_kafka_headers_t *headers,
+				     struct pr_kafka_sent *sent, int64_t until_us);
+
+/*
+ * Waits for the reports of all that was handed over. False when it had to be given
+ * up. Then, and when the library has called the producer broken, it is ended: no
+ * report comes later.
+ */
+bool pr_kafka_wait(struct pr_kafka_producer *producer, int64_t until_us);
+
+void pr_kafka_end(struct pr_kafka_producer *producer);
+
+#endif
