@@ -43,6 +43,12 @@ bool pr_flight_may_begin(const struct pr_flight *flight);
 void pr_flight_poll(const struct pr_flight *flight, struct pollfd *fds, nfds_t count,
 		    int64_t until_us);
 
+/*
+ * The same for libraries that poll by themselves: the descriptor to poll with
+ * theirs (fd -1: none), and for how many milliseconds.
+ */
+int pr_flight_wait(const struct pr_flight *flight, struct pollfd *ret_own, int64_t until_us);
+
 struct pr_address {
 	char host[256]; /* a name or an address, without brackets */
 	int port;
@@ -128,6 +134,7 @@ extern const struct pr_sink_ops pr_sink_null;
 extern const struct pr_sink_ops pr_sink_stdout;
 extern const struct pr_sink_ops pr_sink_file;
 extern const struct pr_sink_ops pr_sink_exec;
+extern const struct pr_sink_ops pr_sink_http;
 extern const struct pr_sink_ops pr_sink_redis;
 
 #endif

@@ -176,6 +176,11 @@ __attribute__((unused)) static void server_content(const char *id, struct pr_buf
 	subject->server->content(&server, id, out);
 }
 
+#ifdef PR_WITH_HTTP
+SERVER_SUBJECT(http, "http:", "http:///hook", "http://localhost:99999/", "http://localhost/{topik}",
+	       "http://localhost/?secret=hush!", "http://localhost/?header=nothing",
+	       "http://localhost/?ca=/etc/hosts", "htpp://localhost/")
+#endif
 #ifdef PR_WITH_REDIS
 SERVER_SUBJECT(redis, "redis:", "redis:///orders", "redis://localhost:0/orders",
 	       "redis://localhost/0", "redis://localhost/{topik}", "redis://localhost/a?maxlen=x",
@@ -185,7 +190,8 @@ SERVER_SUBJECT(redis, "redis:", "redis:///orders", "redis://localhost:0/orders",
 #define FOR_EACH_SINK(do_it, test_name)                                                            \
 	do_it(test_name, null_sink) do_it(test_name, stdout_sink) do_it(test_name, file_sink)      \
 		do_it(test_name, unsynced_file_sink) do_it(test_name, exec_sink)           \
-			IF_REDIS(do_it(test_name, redis_sink))
+			IF_HTTP(do_it(test_name, http_sink))                               \
+				IF_REDIS(do_it(test_name, redis_sink))
 
 static struct rig rig;
 

@@ -157,18 +157,28 @@ static void check_content(const char *id, const char *expected)
 	CHECK_STR(pr_buf_text(&got), expected);
 }
 
-/* A publish that can not succeed, and must come back all the same. */
-static postroom_delivery *publish_in_vain(size_t count)
+/* A publish that can not succeed as a whole, and must come back all the same. */
+static postroom_delivery *publish_hindered(size_t count)
 {
 	postroom_delivery *items = keyed_items(count);
 
 	rig.flight.timeout_ms = SHORT_MS;
 	rig_publish(&rig, items, count);
-	CHECK_INT(count_of(items, count, POSTROOM_DELIVERED), 0);
+	CHECK(count_of(items, count, POSTROOM_DELIVERED) < count);
 	CHECK_INT(count_of(items, count, POSTROOM_REJECTED), 0);
 	CHECK_MSG(count_of(items, count, POSTROOM_UNTRIED) < count, "nobody was told");
 	for (size_t i = 0; i < count; i++)
-		CHECK(items[i].verdict == POSTROOM_UNTRIED || (items[i].reason && *items[i].reason));
+		CHECK(items[i].verdict == POSTROOM_UNTRIED ||
+		      items[i].verdict == POSTROOM_DELIVERED ||
+		      (items[i].reason && *items[i].reason));
+	return items;
+}
+
+static postroom_delivery *publish_in_vain(size_t count)
+{
+	postroom_delivery *items = publish_hindered(count);
+
+	CHECK_INT(count_of(items, count, POSTROOM_DELIVERED), 0);
 	return items;
 }
 
@@ -208,7 +218,8 @@ TEST(what_was_not_acknowledged_is_sent_again_and_never_lost)
 		proxy.mode = modes[i];
 		while (modes[i] == PROXY_STALL && proxy.mode != PROXY_PASS)
 			wait_a_moment();
-		items = publish_in_vain(BATCH);
+		/* Who has several connections may have other ones that do not stall. */
+		items = modes[i] == PROXY_STALL ? publish_hindered(BATCH) : publish_in_vain(BATCH);
 		CHECK(modes[i] == PROXY_STALL || proxy.muted > 0);
 		proxy.mode = PROXY_PASS;
 		publish_until_delivered(items, BATCH);
@@ -393,9 +404,11 @@ TEST(headers_arrive_with_every_character_they_may_have)
 	PR_CLEANUP_BUF struct pr_buf got = { 0 };
 	postroom_delivery *item = rig_items(&rig, 1);
 
-	for (char c = 1; c < 0x7f; c++)
+	for (char c = kind->printable ? '!' : 1; c < 0x7f; c++)
 		pr_buf_putc(&value, c);
-	pr_buf_puts(&value, "\x7f \xc3\xa9 \xe2\x82\xac \xf0\x9f\x93\xae.");
+	if (!kind->printable)
+		pr_buf_putc(&value, 0x7f);
+	pr_buf_puts(&value, " \t\xc3\xa9 \xe2\x82\xac \xf0\x9f\x93\xae.");
 	pr_buf_puts(&headers, "{\"plain\":\"1\",\"x-all\":");
 	pr_json_put_string(&headers, pr_buf_text(&value));
 	pr_buf_puts(&headers, "}");

@@ -20,6 +20,7 @@ struct server {
 
 /* What the contract of sinks must know of a kind of server. */
 struct server_kind {
+	bool printable; /* headers can not hold control characters, or spaces at their ends */
 	/*
 	 * Begins it on server->port and returns when it answers. After a kill it comes
 	 * back with all that it had acknowledged.
