@@ -29,6 +29,9 @@ const struct pr_sink_ops *const pr_sinks[] = {
 #ifdef PR_WITH_REDIS
 	&pr_sink_redis,
 #endif
+#ifdef PR_WITH_NATS
+	&pr_sink_nats,
+#endif
 #endif
 	NULL,
 };
@@ -44,6 +47,9 @@ static const struct optional {
 #ifndef PR_WITH_REDIS
 	{ "redis", "redis", "libhiredis-dev" },
 	{ "rediss", "redis", "libhiredis-dev" },
+#endif
+#ifndef PR_WITH_NATS
+	{ "nats", "nats", "libnats-dev" },
 #endif
 	{ NULL, NULL, NULL },
 };

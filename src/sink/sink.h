@@ -135,6 +135,7 @@ extern const struct pr_sink_ops pr_sink_stdout;
 extern const struct pr_sink_ops pr_sink_file;
 extern const struct pr_sink_ops pr_sink_exec;
 extern const struct pr_sink_ops pr_sink_http;
+extern const struct pr_sink_ops pr_sink_nats;
 extern const struct pr_sink_ops pr_sink_redis;
 
 #endif

@@ -20,7 +20,7 @@ struct subject {
 	const struct server_kind *server; /* it is one: a real one is begun for each test */
 	const char *url;
 	const char *picky_url; /* refuses messages of the topic "bad"; NULL: can not */
-	const char *wrong[8];  /* URLs it must refuse at open */
+	const char *wrong[16]; /* URLs it must refuse at open */
 	void (*enter)(void);   /* around each call into the sink; may be NULL */
 	void (*leave)(void);
 	/* Appends the ids that have arrived, in order, a line each. NULL: it can not be read back. */
@@ -181,6 +181,13 @@ SERVER_SUBJECT(http, "http:", "http:///hook", "http://localhost:99999/", "http:/
 	       "http://localhost/?secret=hush!", "http://localhost/?header=nothing",
 	       "http://localhost/?ca=/etc/hosts", "htpp://localhost/")
 #endif
+#ifdef PR_WITH_NATS
+SERVER_SUBJECT(nats, "nats:", "nats:///orders", "nats://localhost:0/orders", "nats://a:1,/orders",
+	       "nats://localhost/{topik}", "nats://localhost/orders.>", "nats://localhost/a..{topic}",
+	       "nats://:secret@localhost/orders", "nats://localhost/a?nkey=U",
+	       "nats://localhost/a?creds=missing", "nats://localhost/a?cert=missing&key=missing",
+	       "nats://u:p@localhost/a?creds=/etc/hosts")
+#endif
 #ifdef PR_WITH_REDIS
 SERVER_SUBJECT(redis, "redis:", "redis:///orders", "redis://localhost:0/orders",
 	       "redis://localhost/0", "redis://localhost/{topik}", "redis://localhost/a?maxlen=x",
@@ -191,7 +198,8 @@ SERVER_SUBJECT(redis, "redis:", "redis:///orders", "redis://localhost:0/orders",
 	do_it(test_name, null_sink) do_it(test_name, stdout_sink) do_it(test_name, file_sink)      \
 		do_it(test_name, unsynced_file_sink) do_it(test_name, exec_sink)           \
 			IF_HTTP(do_it(test_name, http_sink))                               \
-				IF_REDIS(do_it(test_name, redis_sink))
+				IF_NATS(do_it(test_name, nats_sink))                       \
+					IF_REDIS(do_it(test_name, redis_sink))
 
 static struct rig rig;
 
@@ -435,7 +443,7 @@ TEST(an_empty_batch_is_no_work)
 
 TEST(wrong_settings_are_clear_errors_at_open)
 {
-	for (size_t i = 0; i < 8 && subject->wrong[i]; i++) {
+	for (size_t i = 0; i < 16 && subject->wrong[i]; i++) {
 		struct pr_sink *none = NULL;
 		struct pr_err err = { 0 };
 

@@ -12,6 +12,13 @@ extern const struct server_kind http_kind;
 #define IF_HTTP(...)
 #endif
 
+#ifdef PR_WITH_NATS
+#define IF_NATS(...) __VA_ARGS__
+extern const struct server_kind nats_kind;
+#else
+#define IF_NATS(...)
+#endif
+
 #ifdef PR_WITH_REDIS
 #define IF_REDIS(...) __VA_ARGS__
 extern const struct server_kind redis_kind;
@@ -20,6 +27,7 @@ extern const struct server_kind redis_kind;
 #endif
 
 #define FOR_EACH_SERVER(do_it, test_name)                                                          \
-	IF_HTTP(do_it(test_name, http_kind)) IF_REDIS(do_it(test_name, redis_kind))
+	IF_HTTP(do_it(test_name, http_kind))                                                       \
+	IF_NATS(do_it(test_name, nats_kind)) IF_REDIS(do_it(test_name, redis_kind))
 
 #endif
