@@ -148,18 +148,18 @@ static void spoil(const struct server *server)
 	nats_permit(server, NATS_DENY(NATS_PREFIX "bad"));
 }
 
-uint64_t nats_last_seq(const struct server *server, const char *stream)
+uint64_t nats_count(const struct server *server, const char *stream)
 {
 	struct nats_desk desk;
 	jsStreamInfo *info = NULL;
-	uint64_t last;
+	uint64_t count;
 
 	CHECK(nats_reach(server, &desk));
 	CHECK(js_GetStreamInfo(&info, desk.js, stream, NULL, NULL) == NATS_OK);
-	last = info->State.LastSeq;
+	count = info->State.Msgs;
 	jsStreamInfo_Destroy(info);
 	nats_leave(&desk);
-	return last;
+	return count;
 }
 
 natsMsg *nats_last(const struct server *server, const char *subject)
@@ -178,7 +178,7 @@ natsMsg *nats_last(const struct server *server, const char *subject)
 static void each_message(const struct server *server, bool (*fn)(natsMsg *msg, void *context),
 			 void *context)
 {
-	uint64_t last = nats_last_seq(server, NATS_STREAM);
+	uint64_t last = nats_count(server, NATS_STREAM);
 	struct nats_desk desk;
 	bool go_on = true;
 

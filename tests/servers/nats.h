@@ -30,7 +30,7 @@ void nats_leave(struct nats_desk *desk);
 /* Makes a stream of one subject; config has the rest of what it is to be. */
 void nats_add_stream(const struct server *server, const char *name, const char *subject,
 		     jsStreamConfig config);
-uint64_t nats_last_seq(const struct server *server, const char *stream);
+uint64_t nats_count(const struct server *server, const char *stream); /* of its messages */
 /* The newest message of a subject of NATS_STREAM, for the caller to destroy. */
 natsMsg *nats_last(const struct server *server, const char *subject);
 
