@@ -292,8 +292,8 @@ static int judge_forbidden(struct nats_sink *nats, struct batch *batch,
 	for (size_t i = 0; i < batch->count; i++) {
 		size_t len;
 
-		if (!batch->sent[i].waiting || pr_nats_subject(&nats->pen, nats->sink.url.path,
-							       &batch->items[i], NULL) < 0)
+		if (!batch->sent[i].waiting ||
+		    pr_nats_subject(&nats->pen, nats->sink.url.path, &batch->items[i], NULL) < 0)
 			continue;
 		len = nats->pen.subject.len;
 		if (strncmp(subject, nats->pen.subject.data, len) == 0 && subject[len] == '"') {

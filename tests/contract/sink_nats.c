@@ -193,6 +193,70 @@ TEST(K6_a_subject_without_a_stream_is_an_outage_that_says_how_to_end_it)
 	end();
 }
 
+/* An acknowledgement that takes its time: others that are on their way are there before it. */
+static void acknowledge_slowly(natsConnection *connection, natsSubscription *subscription,
+			       natsMsg *msg, void *context)
+{
+	(void)subscription;
+	(void)context;
+	for (int i = 0; i < 100; i++)
+		CHECK(natsConnection_Flush(connection) == NATS_OK);
+	CHECK(natsConnection_PublishString(connection, natsMsg_GetReply(msg),
+					   "{\"stream\":\"S\",\"seq\":1}") == NATS_OK);
+	CHECK(natsConnection_Flush(connection) == NATS_OK);
+	natsMsg_Destroy(msg);
+}
+
+TEST(K6_a_missing_stream_is_nobody_elses_fault)
+{
+	static const char *const topics[] = { "slow", "unknown", "slow" };
+	natsSubscription *slow = NULL;
+	postroom_delivery *items;
+	struct nats_desk desk;
+
+	start();
+	CHECK(nats_reach(&server, &desk));
+	CHECK(natsConnection_Subscribe(&slow, desk.connection, "slow", acknowledge_slowly, NULL) ==
+	      NATS_OK);
+	CHECK(natsConnection_Flush(desk.connection) == NATS_OK);
+	open_target("");
+	items = publish_topics(topics, 3);
+	check_item(&items[0], POSTROOM_DELIVERED, NULL);
+	check_item(&items[1], POSTROOM_UNREACHABLE, "publish to \"unknown\"");
+	check_item(&items[2], POSTROOM_DELIVERED, NULL);
+	natsSubscription_Destroy(slow);
+	nats_leave(&desk);
+	end();
+}
+
+TEST(K6_a_server_without_room_is_an_outage)
+{
+	static const char body[3000];
+	postroom_delivery *items;
+
+	rig_init(&rig);
+	server.port = server_free_port();
+	nats_start(&server, "jetstream { store_dir: \"jetstream\", max_file_store: 20000 }");
+	add_stream(NATS_STREAM, "orders.created", 0);
+	open_target("");
+	items = rig_items(&rig, 20);
+	for (size_t i = 0; i < 20; i++) {
+		items[i].body = body;
+		items[i].body_len = sizeof(body);
+		items[i].key = "k";
+	}
+	rig_publish(&rig, items, 20);
+	check_item(&items[0], POSTROOM_DELIVERED, NULL);
+	for (size_t i = 1; i < 20; i++) {
+		if (items[i].verdict != POSTROOM_DELIVERED) {
+			check_item(&items[i], POSTROOM_UNREACHABLE, "resource");
+			break;
+		}
+	}
+	check_item(&items[19], POSTROOM_UNTRIED, NULL);
+	end();
+}
+
 TEST(K6_a_full_stream_fails_its_messages_and_is_an_outage_when_it_is_the_only_one)
 {
 	static const char *const topics[] = { "full", "free", "full", "full" };
@@ -386,8 +450,9 @@ TEST(K6_of_several_servers_one_is_enough)
 
 	start();
 	add_stream(NATS_STREAM, "orders.created", 0);
-	snprintf(url, sizeof(url), "nats://%s:%s@nowhere.invalid," SERVER_HOST ":%d," SERVER_HOST ":%d",
-		 NATS_USER, NATS_PASSWORD_IN_URL, server_free_port(), server.port);
+	snprintf(url, sizeof(url),
+		 "nats://%s:%s@nowhere.invalid," SERVER_HOST ":%d," SERVER_HOST ":%d", NATS_USER,
+		 NATS_PASSWORD_IN_URL, server_free_port(), server.port);
 	rig_open(&rig, url);
 	items = rig_items(&rig, 1);
 	rig_publish(&rig, items, 1);

@@ -22,7 +22,8 @@ static void write_configuration(int port)
 		      "max_payload: 8MB\n"
 		      "jetstream { store_dir: \"jetstream\" }\n"
 		      "authorization { users: [\n"
-		      "  { user: " NATS_USER ", password: \"the-\\\\\\\"secret\", permissions: %s }\n"
+		      "  { user: " NATS_USER
+		      ", password: \"the-\\\\\\\"secret\", permissions: %s }\n"
 		      "  { user: admin, password: admin }\n"
 		      "] }\n%s\n",
 		      port, permissions_now, settings_now);

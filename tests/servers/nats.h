@@ -24,7 +24,8 @@ struct nats_desk {
 	natsConnection *connection;
 	jsCtx *js;
 };
-bool nats_reach(const struct server *server, struct nats_desk *desk); /* false: it does not answer */
+bool nats_reach(const struct server *server,
+		struct nats_desk *desk); /* false: it does not answer */
 void nats_leave(struct nats_desk *desk);
 
 /* Makes a stream of one subject; config has the rest of what it is to be. */

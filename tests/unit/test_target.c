@@ -123,8 +123,8 @@ TEST(a_target_says_which_fields_it_uses)
 TEST(a_dot_that_leaves_an_empty_part_is_escaped_where_names_have_parts)
 {
 	static const char *const cases[][2] = {
-		{ "a.b", "x.a.b.y" },		 { ".a", "x.%2Ea.y" },	  { "a.", "x.a%2E.y" },
-		{ "a..b", "x.a.%2Eb.y" },	 { ".", "x.%2E.y" },	  { "..", "x.%2E%2E.y" },
+		{ "a.b", "x.a.b.y" },	    { ".a", "x.%2Ea.y" }, { "a.", "x.a%2E.y" },
+		{ "a..b", "x.a.%2Eb.y" },   { ".", "x.%2E.y" },	  { "..", "x.%2E%2E.y" },
 		{ "...", "x.%2E%2E%2E.y" },
 	};
 	const struct pr_target_rule parts = { .value = is_plain, .escape = '%', .tokens = true };
