@@ -24,8 +24,7 @@ struct pr_nats_link {
 	size_t server; /* the one to try first, or the one it is connected to */
 	natsOptions *options;
 	natsConnection *connection; /* NULL: none */
-	natsSubscription
-		*answers; /* to PR_NATS_INBOX_SIZE - 1 characters at most, "." and anything */
+	natsSubscription *answers;  /* to inbox, ".", and anything behind it */
 	char inbox[PR_NATS_INBOX_SIZE];
 	int fd;
 	bool writing; /* something waits to be sent */

@@ -73,7 +73,7 @@ static void check_header(natsMsg *msg, const char *name, const char *expected)
 	CHECK_STR(value, expected);
 }
 
-TEST(K6_every_field_of_a_message_is_in_its_headers)
+TEST(K7_every_field_of_a_message_is_in_its_headers)
 {
 	static const char *const headers[][2] = {
 		{ "Nats-Msg-Id", "id-0" },
@@ -112,7 +112,7 @@ TEST(K6_every_field_of_a_message_is_in_its_headers)
 	end();
 }
 
-TEST(K6_a_topic_keeps_its_dots_and_nothing_else_of_a_subject)
+TEST(K7_a_topic_keeps_its_dots_and_nothing_else_of_a_subject)
 {
 	static const char *const cases[][2] = {
 		{ "orders.created", "orders.created" },
@@ -143,7 +143,7 @@ TEST(K6_a_topic_keeps_its_dots_and_nothing_else_of_a_subject)
 	end();
 }
 
-TEST(K6_a_message_can_not_speak_to_the_server)
+TEST(K7_a_message_can_not_speak_to_the_server)
 {
 	postroom_delivery *items;
 	jsStreamConfig config;
@@ -172,7 +172,7 @@ TEST(K6_a_message_can_not_speak_to_the_server)
 	end();
 }
 
-TEST(K6_a_subject_without_a_stream_is_an_outage_that_says_how_to_end_it)
+TEST(K7_a_subject_without_a_stream_is_an_outage_that_says_how_to_end_it)
 {
 	static const char *const topics[] = { "known", "unknown", "known", "unknown" };
 	postroom_delivery *items;
@@ -207,7 +207,7 @@ static void acknowledge_slowly(natsConnection *connection, natsSubscription *sub
 	natsMsg_Destroy(msg);
 }
 
-TEST(K6_a_missing_stream_is_nobody_elses_fault)
+TEST(K7_a_missing_stream_is_nobody_elses_fault)
 {
 	static const char *const topics[] = { "slow", "unknown", "slow" };
 	natsSubscription *slow = NULL;
@@ -229,7 +229,7 @@ TEST(K6_a_missing_stream_is_nobody_elses_fault)
 	end();
 }
 
-TEST(K6_a_server_without_room_is_an_outage)
+TEST(K7_a_server_without_room_is_an_outage)
 {
 	static const char body[3000];
 	postroom_delivery *items;
@@ -257,7 +257,7 @@ TEST(K6_a_server_without_room_is_an_outage)
 	end();
 }
 
-TEST(K6_a_full_stream_fails_its_messages_and_is_an_outage_when_it_is_the_only_one)
+TEST(K7_a_full_stream_fails_its_messages_and_is_an_outage_when_it_is_the_only_one)
 {
 	static const char *const topics[] = { "full", "free", "full", "full" };
 	postroom_delivery *items;
@@ -309,7 +309,7 @@ TEST(D6_a_message_that_still_fits_does_not_overtake_one_that_does_not)
 	free(body);
 }
 
-TEST(K6_what_is_too_long_is_rejected_alone)
+TEST(K7_what_is_too_long_is_rejected_alone)
 {
 	char *body = calloc(LONG, 1);
 	postroom_delivery *items;
@@ -335,7 +335,7 @@ TEST(K6_what_is_too_long_is_rejected_alone)
 	free(body);
 }
 
-TEST(K6_a_message_that_the_stream_has_already_is_delivered)
+TEST(K7_a_message_that_the_stream_has_already_is_delivered)
 {
 	static const char *const topics[] = { "orders" };
 
@@ -348,7 +348,7 @@ TEST(K6_a_message_that_the_stream_has_already_is_delivered)
 	end();
 }
 
-TEST(K6_a_subject_that_the_user_may_not_publish_is_told_and_may_be_allowed_later)
+TEST(K7_a_subject_that_the_user_may_not_publish_is_told_and_may_be_allowed_later)
 {
 	static const char *const topics[] = { "secret", "open", "secret" };
 	postroom_delivery *items;
@@ -390,7 +390,7 @@ static void say_something(natsConnection *connection, natsSubscription *subscrip
 	natsMsg_Destroy(msg);
 }
 
-TEST(K6_an_answer_that_is_no_streams_is_no_delivery)
+TEST(K7_an_answer_that_is_no_streams_is_no_delivery)
 {
 	static const char *const topics[] = { "service" };
 	natsSubscription *service = NULL;
@@ -414,7 +414,7 @@ TEST(K6_an_answer_that_is_no_streams_is_no_delivery)
 	end();
 }
 
-TEST(K6_a_part_of_the_subject_that_the_message_lacks_is_a_rejection)
+TEST(K7_a_part_of_the_subject_that_the_message_lacks_is_a_rejection)
 {
 	postroom_delivery *items;
 
@@ -429,7 +429,7 @@ TEST(K6_a_part_of_the_subject_that_the_message_lacks_is_a_rejection)
 	end();
 }
 
-TEST(K6_a_connection_lost_while_idle_costs_nothing)
+TEST(K7_a_connection_lost_while_idle_costs_nothing)
 {
 	static const char *const topics[] = { "orders" };
 
@@ -443,7 +443,7 @@ TEST(K6_a_connection_lost_while_idle_costs_nothing)
 	end();
 }
 
-TEST(K6_of_several_servers_one_is_enough)
+TEST(K7_of_several_servers_one_is_enough)
 {
 	char url[300];
 	postroom_delivery *items;

@@ -111,7 +111,7 @@ def begin(postroom, tmp_path):
             server.end()
 
 
-def K6_what_is_enqueued_is_in_the_stream(postroom, begin):
+def K7_what_is_enqueued_is_in_the_stream(postroom, begin):
     nats = begin()
     nats.add_stream('ORDERS', 'orders')
     ids = [postroom.enqueue('orders', '{"n":%d}' % n, '--key', 'k') for n in range(20)]
@@ -137,7 +137,7 @@ def D5_a_server_that_dies_and_returns_costs_no_attempt_and_no_message(postroom, 
     assert relay.wait() == 0
 
 
-def K6_a_missing_stream_is_no_dead_letter(postroom, begin):
+def K7_a_missing_stream_is_no_dead_letter(postroom, begin):
     nats = begin()
     relay = postroom.start('relay', '--to', f'nats://127.0.0.1:{nats.port}', '--max-attempts', '1')
     id = postroom.enqueue('orders')
@@ -188,14 +188,14 @@ def refused(postroom, url, secret=None):
     return line.decode()
 
 
-def K6_a_token_opens_and_is_never_shown(postroom, begin):
+def K7_a_token_opens_and_is_never_shown(postroom, begin):
     nats = begin('authorization { token: "let-me-in" }', login=lambda info: {'auth_token': 'let-me-in'})
     assert 'let-me-in' not in deliver(postroom, nats, 'let-me-in@').err
     line = refused(postroom, f'nats://hidden-word@localhost:{nats.port}/orders', b'hidden-word')
     assert 'refuses us' in line
 
 
-def K6_tls_proves_who_both_are(postroom, begin, tmp_path):
+def K7_tls_proves_who_both_are(postroom, begin, tmp_path):
     def path(name):
         return str(tmp_path / name)
 
@@ -220,7 +220,7 @@ def K6_tls_proves_who_both_are(postroom, begin, tmp_path):
     assert len(nats.ids('ORDERS')) == 1
 
 
-def K6_tls_that_is_asked_for_is_insisted_on(postroom, begin):
+def K7_tls_that_is_asked_for_is_insisted_on(postroom, begin):
     nats = begin()
     assert 'no connection' in refused(postroom, f'nats://localhost:{nats.port}/orders?tls=true')
 
@@ -265,7 +265,7 @@ def unpadded(data):
     return base64.urlsafe_b64encode(data).decode().rstrip('=')
 
 
-def K6_an_nkey_opens(postroom, begin, tmp_path):
+def K7_an_nkey_opens(postroom, begin, tmp_path):
     user = Key('U', tmp_path / 'user.pem')
     other = Key('U', tmp_path / 'other.pem')
     (tmp_path / 'seed').write_text(user.seed + '\n')
@@ -278,7 +278,7 @@ def K6_an_nkey_opens(postroom, begin, tmp_path):
     assert 'refuses us' in line
 
 
-def K6_a_credentials_file_opens(postroom, begin, tmp_path):
+def K7_a_credentials_file_opens(postroom, begin, tmp_path):
     operator = Key('O', tmp_path / 'operator.pem')
     system, account = Key('A', tmp_path / 'system.pem'), Key('A', tmp_path / 'account.pem')
     user = Key('U', tmp_path / 'user.pem')
