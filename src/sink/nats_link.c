@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. The library's event loop is our poll(): no thread of it reads, writes or
- *    reconnects, and it is only at work while we call it.
- * 2. Every wait ends at until_us and when the grace of a stop is over. Making the
- *    connection is the library's own wait: one server is tried at a time, for
- *    CONNECT_MS at most, and none after a stop is requested.
- * 3. Hanging up never waits: what was not sent is lost, and nobody was told otherwise.
- * 4. Secrets go to the library and nowhere else: no error repeats them.
+ * 1. Every wait ends at until_us and when the grace of a stop is over; before there is
+ *    a connection, as soon as a stop is requested.
+ * 2. A connection that comes too late is the next call's.
+ * 3. Secrets go to the library and nowhere else: no error repeats them.
  */
 #include "sink/nats_link.h"
 
@@ -14,16 +11,11 @@
 #include "base/time.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define PORT 4222
-#define CONNECT_MS 2000
 #define PUSH_BYTES (32 * 1024)
 
 static int lost(const struct pr_nats_link *link, const char *why, struct pr_err *err)
@@ -32,41 +24,6 @@ static int lost(const struct pr_nats_link *link, const char *why, struct pr_err 
 
 	return pr_err_set(err, POSTROOM_UNAVAILABLE, "the connection to %s port %d is lost: %s",
 			  server->host, server->port, why);
-}
-
-/* Called by the library, in our own calls to it alone. */
-static natsStatus attach(void **ret_data, void *context, natsConnection *connection, natsSock fd)
-{
-	struct pr_nats_link *link = context;
-
-	(void)connection;
-	/* What exec: starts must not inherit it. */
-	fcntl(fd, F_SETFD, FD_CLOEXEC);
-	link->fd = fd;
-	link->writing = false;
-	*ret_data = link;
-	return NATS_OK;
-}
-
-static natsStatus want_to_read(void *data, bool on)
-{
-	(void)data;
-	(void)on;
-	return NATS_OK;
-}
-
-static natsStatus want_to_write(void *data, bool on)
-{
-	struct pr_nats_link *link = data;
-
-	link->writing = on;
-	return NATS_OK;
-}
-
-static natsStatus detach(void *data)
-{
-	(void)data;
-	return NATS_OK;
 }
 
 /* The library would print the error; we ask for it. This runs in a thread of its own. */
@@ -123,7 +80,7 @@ static const char *escape(struct pr_buf *out, const char *text)
 	return out->data + 1;
 }
 
-static int set_user(struct pr_nats_link *link, struct pr_err *err)
+static int set_user(const struct pr_nats_link *link, natsOptions *options, struct pr_err *err)
 {
 	const struct pr_url *url = link->url;
 	PR_CLEANUP_BUF struct pr_buf user = { 0 };
@@ -139,9 +96,9 @@ static int set_user(struct pr_nats_link *link, struct pr_err *err)
 	if (!escape(&user, url->user) || !escape(&password, url->password))
 		return pr_err_nomem(err);
 	if (url->password[0])
-		status = natsOptions_SetUserInfo(link->options, user.data + 1, password.data + 1);
+		status = natsOptions_SetUserInfo(options, user.data + 1, password.data + 1);
 	else
-		status = natsOptions_SetToken(link->options, user.data + 1);
+		status = natsOptions_SetToken(options, user.data + 1);
 	return status == NATS_OK ? POSTROOM_OK : refuse_setting("the user", status, err);
 }
 
@@ -152,7 +109,7 @@ static int check_file(const char *setting, const char *path, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-static int set_keys(struct pr_nats_link *link, struct pr_err *err)
+static int set_keys(const struct pr_nats_link *link, natsOptions *options, struct pr_err *err)
 {
 	natsStatus status = NATS_OK;
 
@@ -166,13 +123,13 @@ static int set_keys(struct pr_nats_link *link, struct pr_err *err)
 	if (check_file("creds", link->creds, err) < 0 || check_file("seed", link->seed, err) < 0)
 		return err->status;
 	if (link->creds)
-		status = natsOptions_SetUserCredentialsFromFiles(link->options, link->creds, NULL);
+		status = natsOptions_SetUserCredentialsFromFiles(options, link->creds, NULL);
 	else if (link->nkey)
-		status = natsOptions_SetNKeyFromSeed(link->options, link->nkey, link->seed);
+		status = natsOptions_SetNKeyFromSeed(options, link->nkey, link->seed);
 	return status == NATS_OK ? POSTROOM_OK : refuse_setting("the credentials", status, err);
 }
 
-static int set_tls(struct pr_nats_link *link, struct pr_err *err)
+static int set_tls(const struct pr_nats_link *link, natsOptions *options, struct pr_err *err)
 {
 	natsStatus status = NATS_OK;
 
@@ -182,66 +139,16 @@ static int set_tls(struct pr_nats_link *link, struct pr_err *err)
 	    check_file("key", link->key, err) < 0)
 		return err->status;
 	if (link->tls || link->ca || link->cert)
-		status = natsOptions_SetSecure(link->options, true);
+		status = natsOptions_SetSecure(options, true);
 	if (status == NATS_OK && link->ca)
-		status = natsOptions_LoadCATrustedCertificates(link->options, link->ca);
+		status = natsOptions_LoadCATrustedCertificates(options, link->ca);
 	if (status == NATS_OK && link->cert)
-		status = natsOptions_LoadCertificatesChain(link->options, link->cert, link->key);
+		status = natsOptions_LoadCertificatesChain(options, link->cert, link->key);
 	return status == NATS_OK ? POSTROOM_OK : refuse_setting("TLS", status, err);
 }
 
-int pr_nats_prepare(struct pr_nats_link *link, const struct pr_sink *sink, struct pr_err *err)
-{
-	natsStatus status = natsOptions_Create(&link->options);
-
-	link->url = &sink->url;
-	if (status == NATS_OK)
-		status = natsOptions_SetName(link->options, "postroom");
-	if (status == NATS_OK)
-		status = natsOptions_SetEventLoop(link->options, link, attach, want_to_read,
-						  want_to_write, detach);
-	if (status == NATS_OK)
-		status = natsOptions_SetErrorHandler(link->options, keep_quiet, NULL);
-	/* Each of these would start a thread. */
-	if (status == NATS_OK)
-		status = natsOptions_SetSendAsap(link->options, true);
-	if (status == NATS_OK)
-		status = natsOptions_SetAllowReconnect(link->options, false);
-	if (status == NATS_OK)
-		status = natsOptions_SetPingInterval(link->options, 0);
-	if (status != NATS_OK)
-		return refuse_setting("the client library", status, err);
-	if (set_servers(link, sink, err) < 0 || set_user(link, err) < 0 || set_keys(link, err) < 0)
-		return err->status;
-	return set_tls(link, err);
-}
-
-void pr_nats_release(struct pr_nats_link *link)
-{
-	pr_nats_hang_up(link);
-	natsOptions_Destroy(link->options);
-	link->options = NULL;
-}
-
-void pr_nats_hang_up(struct pr_nats_link *link)
-{
-	if (!link->connection)
-		return;
-	/* Left to itself the library would try for half a second to send the rest. */
-	if (!natsConnection_IsClosed(link->connection))
-		shutdown(link->fd, SHUT_RDWR);
-	while (!natsConnection_IsClosed(link->connection))
-		natsConnection_ProcessReadEvent(link->connection);
-	natsSubscription_Destroy(link->answers);
-	natsConnection_Destroy(link->connection);
-#ifdef PR_NATS_CLOSES_BY_EVENT
-	natsConnection_ProcessCloseEvent(&link->fd);
-#endif
-	link->answers = NULL;
-	link->connection = NULL;
-}
-
-static natsStatus aim(struct pr_nats_link *link, const struct pr_address *server, int64_t left_ms)
+static natsStatus set_server(natsOptions *options, const struct pr_address *server,
+			     int64_t timeout_ms)
 {
 	bool numeric6 = strchr(server->host, ':') != NULL;
 	char url[300];
@@ -249,12 +156,78 @@ static natsStatus aim(struct pr_nats_link *link, const struct pr_address *server
 
 	snprintf(url, sizeof(url), "nats://%s%s%s:%d", numeric6 ? "[" : "", server->host,
 		 numeric6 ? "]" : "", server->port);
-	status = natsOptions_SetURL(link->options, url);
+	status = natsOptions_SetURL(options, url);
 	if (status == NATS_OK)
-		status = natsOptions_SetExpectedHostname(link->options, server->host);
+		status = natsOptions_SetExpectedHostname(options, server->host);
 	if (status == NATS_OK)
-		status = natsOptions_SetTimeout(link->options, left_ms);
+		status = natsOptions_SetTimeout(options, timeout_ms);
 	return status;
+}
+
+static int fill_options(const struct pr_nats_link *link, natsOptions *options, int64_t timeout_ms,
+			struct pr_err *err)
+{
+	natsStatus status = natsOptions_SetName(options, "postroom");
+
+	if (status == NATS_OK)
+		status = natsOptions_SetErrorHandler(options, keep_quiet, NULL);
+	/* Each of these would start a thread. */
+	if (status == NATS_OK)
+		status = natsOptions_SetSendAsap(options, true);
+	if (status == NATS_OK)
+		status = natsOptions_SetAllowReconnect(options, false);
+	if (status == NATS_OK)
+		status = natsOptions_SetPingInterval(options, 0);
+	if (status == NATS_OK)
+		status = set_server(options, &link->servers[link->server], timeout_ms);
+	if (status != NATS_OK)
+		return refuse_setting("the client library", status, err);
+	if (set_user(link, options, err) < 0 || set_keys(link, options, err) < 0)
+		return err->status;
+	return set_tls(link, options, err);
+}
+
+/* For the server whose turn it is. */
+static int make_options(const struct pr_nats_link *link, int64_t timeout_ms, natsOptions **ret,
+			struct pr_err *err)
+{
+	natsOptions *options = NULL;
+
+	if (natsOptions_Create(&options) != NATS_OK)
+		return pr_err_nomem(err);
+	if (fill_options(link, options, timeout_ms, err) < 0) {
+		natsOptions_Destroy(options);
+		return err->status;
+	}
+	*ret = options;
+	return POSTROOM_OK;
+}
+
+int pr_nats_prepare(struct pr_nats_link *link, const struct pr_sink *sink, struct pr_err *err)
+{
+	natsOptions *options;
+
+	link->url = &sink->url;
+	if (set_servers(link, sink, err) < 0 || make_options(link, 1, &options, err) < 0)
+		return err->status;
+	natsOptions_Destroy(options);
+	return POSTROOM_OK;
+}
+
+void pr_nats_hang_up(struct pr_nats_link *link)
+{
+	natsSubscription_Destroy(link->answers);
+	pr_nats_wire_end(link->wire);
+	link->answers = NULL;
+	link->wire = NULL;
+	link->connection = NULL;
+}
+
+void pr_nats_release(struct pr_nats_link *link)
+{
+	pr_nats_hang_up(link);
+	for (size_t i = 0; i < link->server_count; i++)
+		pr_nats_wire_end(link->pending[i]);
 }
 
 static natsStatus subscribe(struct pr_nats_link *link)
@@ -274,37 +247,74 @@ static natsStatus subscribe(struct pr_nats_link *link)
 	return status;
 }
 
-static int try_server(struct pr_nats_link *link, int64_t left_ms, struct pr_err *err)
+/* Waits for the wire of the server whose turn it is; false: it is not done yet. */
+static bool await_wire(const struct pr_nats_wire *wire, const struct pr_flight *flight,
+		       int64_t until_us)
+{
+	struct pollfd fds[2] = { { .fd = -1 }, { .fd = wire->done_fd, .events = POLLIN } };
+
+	while (!atomic_load(&wire->done)) {
+		if (pr_stop_requested(flight->stop) || pr_mono_us() >= until_us)
+			return false;
+		pr_flight_poll(flight, fds, 2, until_us);
+	}
+	return true;
+}
+
+/* Takes the wire that is done. */
+static int take_wire(struct pr_nats_link *link, struct pr_err *err)
 {
 	const struct pr_address *server = &link->servers[link->server];
-	natsStatus status = aim(link, server, left_ms > CONNECT_MS ? CONNECT_MS : left_ms);
+	struct pr_nats_wire *wire = link->pending[link->server];
+	natsStatus status = wire->status;
 
-	if (status == NATS_OK)
-		status = natsConnection_Connect(&link->connection, link->options);
-	if (status == NATS_OK)
-		status = natsConnection_HasHeaderSupport(link->connection);
+	link->pending[link->server] = NULL;
+	link->wire = wire;
+	link->connection = wire->connection;
 	if (status == NATS_OK)
 		status = subscribe(link);
 	if (status == NATS_OK)
 		return POSTROOM_OK;
-	pr_nats_hang_up(link);
-	if (status == NATS_NO_MEMORY)
-		return pr_err_nomem(err);
 	if (status == NATS_CONNECTION_AUTH_FAILED)
-		return pr_err_set(err, POSTROOM_UNAVAILABLE,
-				  "%s port %d refuses us: %s; look at the user in the sink's URL, "
-				  "or creds or nkey",
-				  server->host, server->port, natsStatus_GetText(status));
-	return pr_err_set(err, POSTROOM_UNAVAILABLE, "no connection to %s port %d: %s",
-			  server->host, server->port,
-			  nats_GetLastError(NULL) ? nats_GetLastError(NULL)
-						  : natsStatus_GetText(status));
+		pr_err_set(err, POSTROOM_UNAVAILABLE,
+			   "%s port %d refuses us: %s; look at the user in the sink's URL, or "
+			   "creds or nkey",
+			   server->host, server->port, wire->error);
+	else
+		pr_err_set(err, POSTROOM_UNAVAILABLE, "no connection to %s port %d: %s",
+			   server->host, server->port,
+			   wire->error[0] ? wire->error : natsStatus_GetText(status));
+	pr_nats_hang_up(link);
+	return err->status;
+}
+
+static int try_server(struct pr_nats_link *link, const struct pr_flight *flight, int64_t until_us,
+		      struct pr_err *err)
+{
+	const struct pr_address *server = &link->servers[link->server];
+	struct pr_nats_wire **pending = &link->pending[link->server];
+	int64_t left_ms = (until_us - pr_mono_us()) / 1000;
+	natsOptions *options;
+
+	/* What became of an earlier one is news only if it is good. */
+	if (*pending && atomic_load(&(*pending)->done) && take_wire(link, err) == POSTROOM_OK)
+		return POSTROOM_OK;
+	if (!*pending && (make_options(link, left_ms > 0 ? left_ms : 1, &options, err) < 0 ||
+			  pr_nats_wire_begin(options, pending, err) < 0))
+		return err->status;
+	if (await_wire(*pending, flight, until_us))
+		return take_wire(link, err);
+	if (pr_stop_requested(flight->stop))
+		return pr_err_set(err, POSTROOM_STOPPED, "stopped before there was a connection");
+	return pr_err_set(err, POSTROOM_UNAVAILABLE,
+			  "no connection to %s port %d in the time there was", server->host,
+			  server->port);
 }
 
 /* What came while nobody looked: questions whether we live, or a farewell. */
 static bool is_alive(struct pr_nats_link *link)
 {
-	struct pollfd fd = { .fd = link->fd, .events = POLLIN };
+	struct pollfd fd = { .fd = link->wire->fd, .events = POLLIN };
 
 	while (!natsConnection_IsClosed(link->connection) && poll(&fd, 1, 0) > 0)
 		natsConnection_ProcessReadEvent(link->connection);
@@ -320,13 +330,12 @@ int pr_nats_connect(struct pr_nats_link *link, const struct pr_flight *flight, i
 		pr_nats_hang_up(link);
 	}
 	for (size_t left = link->server_count; left > 0; left--) {
-		int64_t left_ms = (until_us - pr_mono_us()) / 1000 / (int64_t)left;
+		int64_t now_us = pr_mono_us();
+		int status = try_server(link, flight, now_us + (until_us - now_us) / (int64_t)left,
+					err);
 
-		if (pr_stop_requested(flight->stop))
-			return pr_err_set(err, POSTROOM_STOPPED,
-					  "stopped before there was a connection");
-		if (try_server(link, left_ms > 0 ? left_ms : 1, err) == POSTROOM_OK)
-			return POSTROOM_OK;
+		if (status == POSTROOM_OK || status == POSTROOM_STOPPED)
+			return status;
 		link->server = (link->server + 1) % link->server_count;
 	}
 	return err->status;
@@ -341,17 +350,17 @@ void pr_nats_push(struct pr_nats_link *link)
 int pr_nats_turn(struct pr_nats_link *link, const struct pr_flight *flight, int64_t until_us,
 		 struct pr_err *err)
 {
-	struct pollfd fds[2] = { { .fd = -1 }, { .fd = link->fd, .events = POLLIN } };
+	struct pollfd fds[2] = { { .fd = -1 }, { .fd = link->wire->fd, .events = POLLIN } };
 	const struct pr_address *server = &link->servers[link->server];
 	const char *why = NULL;
 
-	if (link->writing)
+	if (link->wire->writing)
 		natsConnection_ProcessWriteEvent(link->connection);
 	if (pr_stop_overdue(flight->stop) || pr_mono_us() >= until_us)
 		return pr_err_set(err, POSTROOM_UNAVAILABLE,
 				  "no answer from %s port %d in the time there was", server->host,
 				  server->port);
-	if (link->writing)
+	if (link->wire->writing)
 		fds[1].events |= POLLOUT;
 	if (!natsConnection_IsClosed(link->connection))
 		pr_flight_poll(flight, fds, 2, until_us);

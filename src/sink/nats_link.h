@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection to a NATS server that waits as the flight says, and no thread of its own. */
+/* A connection to one of several NATS servers that waits as the flight says. */
 #ifndef PR_SINK_NATS_LINK_H
 #define PR_SINK_NATS_LINK_H
 
+#include "sink/nats_wire.h"
 #include "sink/sink.h"
-
-#include <nats/nats.h>
 
 #define PR_NATS_SERVERS_MAX 16
 #define PR_NATS_INBOX_SIZE 64
@@ -22,12 +21,12 @@ struct pr_nats_link {
 	struct pr_address servers[PR_NATS_SERVERS_MAX];
 	size_t server_count;
 	size_t server; /* the one to try first, or the one it is connected to */
-	natsOptions *options;
-	natsConnection *connection; /* NULL: none */
+	/* Those that were begun and not waited for to the end: each server has one at most. */
+	struct pr_nats_wire *pending[PR_NATS_SERVERS_MAX];
+	struct pr_nats_wire *wire;  /* NULL: no connection */
+	natsConnection *connection; /* the wire's */
 	natsSubscription *answers;  /* to inbox, ".", and anything behind it */
 	char inbox[PR_NATS_INBOX_SIZE];
-	int fd;
-	bool writing; /* something waits to be sent */
 };
 
 /* Servers, credentials and certificates as URL and settings say; the errors are POSTROOM_SINK. */

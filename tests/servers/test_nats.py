@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 
 import pytest
 
@@ -146,7 +147,8 @@ def K7_a_missing_stream_is_no_dead_letter(postroom, begin):
         line = relay.stderr.readline()
         assert relay.poll() is None
     assert b'nats stream add' in line
-    assert postroom.show(id)['status'] == 'pending'
+    wait_until(lambda: postroom.show(id)['status'] == 'pending', 'the message to be given back')
+    assert postroom.show(id)['attempts'] == 0
     nats.add_stream('ORDERS', 'orders')
     wait_until(lambda: postroom.show(id)['status'] == 'delivered', 'the delivery')
     relay.send_signal(signal.SIGTERM)
@@ -195,10 +197,8 @@ def K7_a_token_opens_and_is_never_shown(postroom, begin):
     assert 'refuses us' in line
 
 
-def K7_tls_proves_who_both_are(postroom, begin, tmp_path):
-    def path(name):
-        return str(tmp_path / name)
-
+def begin_tls(begin, path):
+    """A server that wants to see a certificate of the same authority's."""
     for name in ('ca', 'other'):
         openssl('req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-subj', f'/CN={name}',
                 '-days', '2', '-keyout', path(f'{name}.key'), '-out', path(f'{name}.pem'))
@@ -209,8 +209,15 @@ def K7_tls_proves_who_both_are(postroom, begin, tmp_path):
                 '-days', '2', '-copy_extensions', 'copy', '-out', path(f'{name}.pem'))
     tls = ssl.create_default_context(cafile=path('ca.pem'))
     tls.load_cert_chain(path('client.pem'), path('client.key'))
-    nats = begin(f'tls {{ cert_file: "{path("server.pem")}", key_file: "{path("server.key")}", '
+    return begin(f'tls {{ cert_file: "{path("server.pem")}", key_file: "{path("server.key")}", '
                  f'ca_file: "{path("ca.pem")}", verify: true }}', tls=tls)
+
+
+def K7_tls_proves_who_both_are(postroom, begin, tmp_path):
+    def path(name):
+        return str(tmp_path / name)
+
+    nats = begin_tls(begin, path)
     ours = f'cert={path("client.pem")}&key={path("client.key")}'
     deliver(postroom, nats, settings=f'ca={path("ca.pem")}&{ours}')
     for host, settings, why in (('localhost', f'ca={path("other.pem")}&{ours}', 'certificate'),
@@ -218,6 +225,27 @@ def K7_tls_proves_who_both_are(postroom, begin, tmp_path):
                                 ('localhost', f'ca={path("ca.pem")}', 'no connection')):
         assert why in refused(postroom, f'nats://{host}:{nats.port}/orders?{settings}')
     assert len(nats.ids('ORDERS')) == 1
+
+
+def D4_a_relay_stops_although_its_server_falls_silent_in_a_handshake(postroom, begin, tmp_path):
+    nats = begin_tls(begin, lambda name: str(tmp_path / name))
+    open_wires = []
+
+    def pass_on_the_greeting(listener):
+        while True:
+            wire, _ = listener.accept()
+            server = socket.create_connection(('localhost', nats.port))
+            open_wires.extend((wire, server))
+            wire.sendall(server.recv(65536))
+
+    with socket.create_server(('127.0.0.1', 0)) as listener:
+        threading.Thread(target=pass_on_the_greeting, args=(listener,), daemon=True).start()
+        postroom.enqueue('orders')
+        relay = postroom.start('relay', '--to', f'nats://127.0.0.1:{listener.getsockname()[1]}', '--publish-timeout', '200ms')
+        while b'in the time there was' not in relay.stderr.readline():
+            assert relay.poll() is None
+        relay.send_signal(signal.SIGTERM)
+        assert relay.wait() == 0
 
 
 def K7_tls_that_is_asked_for_is_insisted_on(postroom, begin):
