@@ -203,7 +203,7 @@ static void acknowledge_slowly(natsConnection *connection, natsSubscription *sub
 		CHECK(natsConnection_Flush(connection) == NATS_OK);
 	CHECK(natsConnection_PublishString(connection, natsMsg_GetReply(msg),
 					   "{\"stream\":\"S\",\"seq\":1}") == NATS_OK);
-	CHECK(natsConnection_Flush(connection) == NATS_OK);
+	natsConnection_Flush(connection); /* with the answer out, the test may be over */
 	natsMsg_Destroy(msg);
 }
 
@@ -386,7 +386,7 @@ static void say_something(natsConnection *connection, natsSubscription *subscrip
 	else
 		snprintf(first, FIRST_SIZE, "%s", natsMsg_GetReply(msg));
 	CHECK(natsConnection_PublishString(connection, natsMsg_GetReply(msg), "hello") == NATS_OK);
-	CHECK(natsConnection_Flush(connection) == NATS_OK);
+	natsConnection_Flush(connection); /* with the answer out, the test may be over */
 	natsMsg_Destroy(msg);
 }
 
