@@ -45,7 +45,7 @@ GRANT UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_
 	last_attempt_at, last_error, updated_at, delivered_at, apart)
 	ON postroom_outbox TO :"relay";
 GRANT SELECT ON postroom_lanes, postroom_messages TO :"relay";
-GRANT UPDATE (locked_by, locked_until, epoch, in_flight) ON postroom_lanes TO :"relay";
+GRANT UPDATE (locked_by, locked_until, epoch, in_flight, floor) ON postroom_lanes TO :"relay";
 GRANT SELECT, INSERT, DELETE ON postroom_history TO :"relay";
 -- What is locked before it is deleted has to be a row that could be changed.
 GRANT UPDATE (delivered_at) ON postroom_history TO :"relay";

@@ -126,6 +126,8 @@ void pr_log_end(struct pr_log *log)
 {
 	if (!log->open)
 		return;
+	if (log->sink)
+		pr_log_str(log, "sink", log->sink);
 	if (log->fn) {
 		call(log);
 		return;

@@ -31,6 +31,7 @@ struct pr_log {
 	pr_log_fn fn; /* NULL: lines go to fd */
 	void *context;
 	const char *event; /* the line's, for fn */
+	const char *sink;  /* ends every line's own fields; NULL: nothing does */
 	enum pr_log_level level;
 	enum pr_log_format format;
 	struct pr_buf lines;

@@ -41,7 +41,7 @@ void pr_params_defaults(const struct pr_param *table, void *target)
 	}
 }
 
-static bool same_name(const char *a, const char *b)
+bool pr_param_same_name(const char *a, const char *b)
 {
 	for (; *a && *b; a++, b++) {
 		if ((*a == '_' ? '-' : *a) != (*b == '_' ? '-' : *b))
@@ -53,7 +53,7 @@ static bool same_name(const char *a, const char *b)
 const struct pr_param *pr_param_find(const struct pr_param *table, const char *name)
 {
 	for (; table->name; table++) {
-		if (same_name(table->name, name))
+		if (pr_param_same_name(table->name, name))
 			return table;
 	}
 	return NULL;
@@ -122,7 +122,7 @@ static bool read_flag(const char *text, bool *ret)
 static bool read_choice(const struct pr_param *param, const char *text, int64_t *ret)
 {
 	for (int64_t i = 0; param->choices[i]; i++) {
-		if (same_name(param->choices[i], text)) {
+		if (pr_param_same_name(param->choices[i], text)) {
 			*ret = i;
 			return true;
 		}
@@ -132,7 +132,7 @@ static bool read_choice(const struct pr_param *param, const char *text, int64_t 
 
 static void show_number(const struct pr_param *param, int64_t number, char out[PR_DURATION_SIZE])
 {
-	if (param->type == PR_PARAM_DURATION)
+	if (param->type == PR_PARAM_DURATION || param->type == PR_PARAM_PERIOD)
 		pr_duration_format(number, out);
 	else
 		snprintf(out, PR_DURATION_SIZE, "%" PRId64, number);
@@ -145,6 +145,7 @@ static void describe(const struct pr_param *param, char *out, size_t size)
 		[PR_PARAM_FLAG] = "true or false",
 		[PR_PARAM_INT] = "a whole number",
 		[PR_PARAM_DURATION] = "a duration like 250ms, 5s, 10m, 2h or 7d",
+		[PR_PARAM_PERIOD] = "never or a duration like 250ms, 5s, 10m, 2h or 7d",
 		[PR_PARAM_SIZE] = "a size like 4096, 64k or 1M",
 	};
 	char min[PR_DURATION_SIZE], max[PR_DURATION_SIZE];
@@ -215,6 +216,12 @@ int pr_param_set(const struct pr_param *param, void *target, const char *text, s
 	case PR_PARAM_SIZE:
 		good = read_size(text, &number);
 		break;
+	case PR_PARAM_PERIOD:
+		if (strcmp(text, "never") == 0) {
+			*(int64_t *)field(param, target) = -1;
+			return POSTROOM_OK;
+		}
+		/* fallthrough */
 	case PR_PARAM_DURATION:
 		good = pr_duration_parse(text, &number, NULL) == POSTROOM_OK;
 		break;

@@ -17,6 +17,7 @@ enum pr_param_type {
 	PR_PARAM_FLAG,	   /* bool; as an option it takes no value */
 	PR_PARAM_INT,	   /* int64_t */
 	PR_PARAM_DURATION, /* int64_t milliseconds: "5s" */
+	PR_PARAM_PERIOD,   /* the same, or -1 for "never" */
 	PR_PARAM_SIZE,	   /* int64_t bytes: "64k", "1M", "8MiB" (1024s) */
 	PR_PARAM_CHOICE,   /* int64_t: index into choices */
 	PR_PARAM_LIST,	   /* struct pr_param_list: may be given again and again */
@@ -42,6 +43,8 @@ struct pr_param {
 
 /* A table ends with an entry whose name is NULL. */
 void pr_params_defaults(const struct pr_param *table, void *target);
+/* '_' and '-' are the same. */
+bool pr_param_same_name(const char *a, const char *b);
 const struct pr_param *pr_param_find(const struct pr_param *table, const char *name);
 
 /* Parses text into the target's field; the error names the parameter and what it takes. */

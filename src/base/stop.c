@@ -6,23 +6,48 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 int pr_stop_init(struct pr_stop *stop, struct pr_err *err)
 {
 	stop->deadline_us = 0;
-	stop->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	stop->parent = NULL;
+	stop->fd = stop->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (stop->fd < 0)
 		return pr_err_errno(err, POSTROOM_NOMEM, "making an event descriptor");
 	return POSTROOM_OK;
 }
 
+int pr_stop_init_under(struct pr_stop *stop, const struct pr_stop *parent, struct pr_err *err)
+{
+	struct epoll_event readable = { .events = EPOLLIN };
+	int both, status = pr_stop_init(stop, err);
+
+	if (status < 0)
+		return status;
+	both = epoll_create1(EPOLL_CLOEXEC);
+	if (both < 0 || epoll_ctl(both, EPOLL_CTL_ADD, stop->event, &readable) < 0 ||
+	    epoll_ctl(both, EPOLL_CTL_ADD, parent->fd, &readable) < 0) {
+		status = pr_err_errno(err, POSTROOM_NOMEM, "making an event descriptor");
+		if (both >= 0)
+			close(both);
+		pr_stop_release(stop);
+		return status;
+	}
+	stop->fd = both;
+	stop->parent = parent;
+	return POSTROOM_OK;
+}
+
 void pr_stop_release(struct pr_stop *stop)
 {
+	if (stop->event >= 0 && stop->event != stop->fd)
+		close(stop->event);
 	if (stop->fd >= 0)
 		close(stop->fd);
-	stop->fd = -1;
+	stop->fd = stop->event = -1;
 }
 
 void pr_stop_request(struct pr_stop *stop, int64_t grace_ms)
@@ -34,19 +59,32 @@ void pr_stop_request(struct pr_stop *stop, int64_t grace_ms)
 
 	/* The first request decides how much time there is; later ones do not prolong it. */
 	atomic_compare_exchange_strong(&stop->deadline_us, &none, pr_mono_us() + grace_ms * 1000);
-	written = write(stop->fd, &one, sizeof(one));
+	written = write(stop->event, &one, sizeof(one));
 	(void)written; /* it can only fail when the counter is full, and so readable anyway */
 	errno = saved;
 }
 
+int64_t pr_stop_deadline_us(const struct pr_stop *stop)
+{
+	int64_t first_us = 0;
+
+	for (; stop; stop = stop->parent) {
+		int64_t deadline_us = atomic_load(&stop->deadline_us);
+
+		if (deadline_us && (!first_us || deadline_us < first_us))
+			first_us = deadline_us;
+	}
+	return first_us;
+}
+
 bool pr_stop_requested(const struct pr_stop *stop)
 {
-	return stop && atomic_load(&stop->deadline_us) != 0;
+	return pr_stop_deadline_us(stop) != 0;
 }
 
 bool pr_stop_overdue(const struct pr_stop *stop)
 {
-	int64_t deadline_us = stop ? atomic_load(&stop->deadline_us) : 0;
+	int64_t deadline_us = pr_stop_deadline_us(stop);
 
 	return deadline_us && pr_mono_us() >= deadline_us;
 }

@@ -14,16 +14,21 @@
 #include <stdint.h>
 
 struct pr_stop {
-	int fd; /* eventfd: readable for ever once stopping */
+	int fd; /* readable for ever once stopping */
+	int event; /* what is written to for that; the same, unless there is a parent */
 	_Atomic int64_t deadline_us; /* monotonic; 0: not stopping */
+	const struct pr_stop *parent; /* NULL: none */
 };
 
 int pr_stop_init(struct pr_stop *stop, struct pr_err *err);
+/* One that a request to the parent stops as well; not the other way round. */
+int pr_stop_init_under(struct pr_stop *stop, const struct pr_stop *parent, struct pr_err *err);
 void pr_stop_release(struct pr_stop *stop);
 
 /* Begin nothing new from now on, and give up what is not done after grace_ms. */
 void pr_stop_request(struct pr_stop *stop, int64_t grace_ms);
 bool pr_stop_requested(const struct pr_stop *stop);
+int64_t pr_stop_deadline_us(const struct pr_stop *stop); /* when the grace ends; 0: not stopping */
 bool pr_stop_overdue(const struct pr_stop *stop); /* the grace has passed */
 
 /* Sleeps until asked to stop (true) or for ms (false). */

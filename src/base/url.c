@@ -271,6 +271,11 @@ static bool is_secret(const char *name, const char *end)
 	return false;
 }
 
+bool pr_url_is_secret(const char *name)
+{
+	return is_secret(name, name + strlen(name));
+}
+
 /*
  * Where the '@' behind a password is, or NULL. A password with an unescaped
  * '/' or '?' in it makes a wrong URL, whose message must not show it either: so

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct pr_url_setting {
@@ -27,6 +28,9 @@ struct pr_url {
 /* On failure url is left released. Passwords never appear in errors. */
 int pr_url_parse(const char *text, struct pr_url *url, struct pr_err *err);
 void pr_url_release(struct pr_url *url);
+
+/* Whether a setting of that name is to be kept from people's eyes. */
+bool pr_url_is_secret(const char *name);
 
 /*
  * text without its password, and without settings that are named like secrets,

@@ -153,6 +153,8 @@ static int parse_option(struct cli *cli, void *options, int argc, char **argv, i
 	}
 	if (pr_param_set(param, target, value, &err) < 0)
 		return cli_usage(cli, "--%s", err.text);
+	if (target == options && param - cli->command->params < CLI_OPTIONS_MAX)
+		cli->given[param - cli->command->params] = value;
 	return CLI_DONE;
 }
 

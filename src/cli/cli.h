@@ -10,10 +10,12 @@
 #ifndef PR_CLI_CLI_H
 #define PR_CLI_CLI_H
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "config/yaml.h"
 #include "store/store.h"
 
 #include <stdbool.h>
@@ -34,15 +36,18 @@ struct cli_command {
 	size_t options_size;	       /* of the struct that params fill */
 	size_t min_args;
 	size_t max_args; /* CLI_ANY_ARGS: no limit */
+	bool configured; /* loads the whole configuration; the others get the database alone */
 
 	/* options is zeroed, has its defaults and what was given; returns an enum cli_exit. */
 	int (*run)(struct cli *cli, void *options);
 };
 
 #define CLI_ANY_ARGS ((size_t)-1)
+#define CLI_OPTIONS_MAX 48
 
 struct cli_globals {
 	const char *db;
+	const char *config;
 	const char *schema;
 	bool json;
 	int64_t log_format; /* enum pr_log_format */
@@ -56,6 +61,8 @@ struct cli {
 	const struct cli_command *command;
 	const char *const *args; /* what is no option, the command's name left out */
 	size_t arg_count;
+	const char *given[CLI_OPTIONS_MAX]; /* the command's options as the line has them, as its params stand */
+	struct pr_arena memory; /* for what lives as long as the program */
 	struct pr_log log; /* stderr */
 	struct pr_buf out; /* waits for stdout; see cli_flush() */
 	bool out_failed;
@@ -86,6 +93,8 @@ void cli_help_command(struct cli *cli, const struct cli_command *command);
  */
 int cli_fail(struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int cli_usage(struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A configuration that could not be loaded: a line for each fault, or err's text if there are none. */
+int cli_config_fail(struct cli *cli, const struct pr_faults *faults, const struct pr_err *err);
 
 /* out.c */
 
@@ -208,5 +217,12 @@ extern const struct cli_command cmd_retry;
 extern const struct cli_command cmd_show;
 extern const struct cli_command cmd_sinks;
 extern const struct cli_command cmd_stats;
+
+/*
+ * The configuration, for its sinks and routes; pr_config_free() it. NULL if there is
+ * none, or if not all of it can be had here: its secrets may be the relay's alone.
+ */
+struct pr_config;
+struct pr_config *cli_load_routes(struct cli *cli);
 
 #endif

@@ -118,6 +118,7 @@ static int start_relay(struct bench *bench, struct runner *runner, const char *t
 		.policy = { .max_attempts = 1, .base_delay_ms = 1000, .max_delay_ms = 1000,
 			    .max_error_length = 2000 },
 		.retention_ms = -1,
+		.dead_retention_ms = -1,
 		.dedupe_retention_ms = -1,
 		.drain = drain,
 		/* A line a message would measure the terminal. */

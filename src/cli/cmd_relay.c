@@ -8,8 +8,8 @@
  */
 #include "cli/supervise.h"
 
-#include "base/time.h"
-#include "relay/relay.h"
+#include "config/config.h"
+#include "relay/limit.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -23,8 +23,8 @@ struct relay_options {
 	int64_t backoff;
 	int64_t max_error_length;
 	int64_t on_dead;
-	const char *retention;
-	const char *dedupe_retention;
+	const char *rate;
+	bool check;
 };
 
 #define RETENTION_MAX_MS (36525LL * 86400000)
@@ -39,12 +39,29 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(config.to),
 	  .value = "SINK-URL",
-	  .help = "where messages go; has to be given (postroom sinks lists them)" },
+	  .help = "where all messages go, instead of the sinks and routes of the configuration "
+		  "(postroom sinks lists what there is)" },
+	{ .name = "rate",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(rate),
+	  .value = "N/s",
+	  .help = "most messages a second given to the sink, or a minute or hour: 30/m, 1000/h" },
+	{ .name = "concurrency",
+	  .type = PR_PARAM_INT,
+	  .offset = OPTION(config.concurrency),
+	  .value = "N",
+	  .max = PR_CONCURRENCY_MAX,
+	  .help = "most messages in the sink's hands at once, where it takes them one by one "
+		  "(default: what the sink thinks best)" },
 	{ .name = "drain",
 	  .type = PR_PARAM_FLAG,
 	  .offset = OPTION(config.drain),
 	  .help = "stop when every message in scope is delivered or dead; what is delayed to a "
 		  "later time and was never tried is left alone" },
+	{ .name = "check",
+	  .type = PR_PARAM_FLAG,
+	  .offset = OPTION(check),
+	  .help = "check the configuration, print what is in effect, and do nothing else" },
 	{ .name = "namespace",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(config.scope.ns),
@@ -152,23 +169,136 @@ static const struct pr_param params[] = {
 	  .max = 86400000,
 	  .help = "how long to finish what is in flight when told to stop" },
 	{ .name = "retention",
-	  .type = PR_PARAM_STRING,
-	  .offset = OPTION(retention),
+	  .type = PR_PARAM_PERIOD,
+	  .offset = OPTION(config.retention_ms),
 	  .value = "DUR",
 	  .fallback = "7d",
+	  .max = RETENTION_MAX_MS,
 	  .help = "delivered messages are deleted after this, with 0 at once; never keeps them" },
+	{ .name = "dead-retention",
+	  .type = PR_PARAM_PERIOD,
+	  .offset = OPTION(config.dead_retention_ms),
+	  .value = "DUR",
+	  .fallback = "never",
+	  .max = RETENTION_MAX_MS,
+	  .help = "dead messages are deleted after this" },
 	{ .name = "dedupe-retention",
-	  .type = PR_PARAM_STRING,
-	  .offset = OPTION(dedupe_retention),
+	  .type = PR_PARAM_PERIOD,
+	  .offset = OPTION(config.dedupe_retention_ms),
 	  .value = "DUR",
 	  .fallback = "30d",
+	  .max = RETENTION_MAX_MS,
 	  .help = "how long the dedupe keys of deleted messages stay known; never forgets none" },
 	{ 0 },
 };
 
+/* The first of them are orders for this run; from here on they are settings, for a file too. */
+#define SETTINGS 5
+
+static bool read_tenant(struct pr_relay_config *config, struct pr_config *loaded)
+{
+	char *tenant = pr_arena_alloc(&loaded->arena, PR_UUID_SIZE);
+
+	if (!tenant || !pr_uuid_normalize(config->scope.tenant_id, tenant))
+		return false;
+	config->scope.tenant_id = tenant;
+	return true;
+}
+
+/* Fills in what the options do not reach, and checks what must hold between them. */
+static void finish(struct cli *cli, struct relay_options *options, struct pr_config *loaded,
+		   struct pr_faults *faults)
+{
+	struct pr_relay_config *config = &options->config;
+	struct pr_err err = { 0 };
+
+	config->url = loaded->database->text;
+	if (options->rate && pr_rate_parse(options->rate, &config->rate, &err) < 0)
+		pr_fault(faults, "--rate: %s", err.text);
+	config->schema = cli->global.schema;
+	if (!config->to) {
+		config->sinks = loaded->sinks;
+		config->sink_count = loaded->sink_count;
+		config->routes = loaded->routes;
+		config->route_count = loaded->route_count;
+	}
+	config->policy.max_attempts = (int32_t)options->max_attempts;
+	config->policy.backoff = (postroom_backoff)options->backoff;
+	config->policy.max_error_length = (int32_t)options->max_error_length;
+	config->policy.block = options->on_dead == POSTROOM_ON_DEAD_BLOCK;
+	config->policy.forget = config->retention_ms == 0;
+	config->log_level = (enum pr_log_level)cli->global.log_level;
+	config->log_format = (enum pr_log_format)cli->global.log_format;
+	if (!loaded->file && !config->to)
+		pr_fault(faults, "relay: --to SINK-URL is missing, for example --to stdout:; or "
+				 "a --config FILE that says where messages go");
+	else if (loaded->route_count == 0)
+		pr_fault(faults,
+			 "%s: routes: there are none, so no message would go anywhere; see "
+			 "postroom.yaml(5), or give --to",
+			 loaded->file);
+	if (config->scope.tenant_id && !read_tenant(config, loaded))
+		pr_config_blame(loaded, "tenant takes a UUID", faults);
+	if (pr_relay_config_check(config, &err) < 0)
+		pr_config_blame(loaded, err.text, faults);
+}
+
+/*
+ * Everything that the file, the environment and the command line say. It may
+ * be loaded again, into other options, while the first is in use: both live as
+ * long as their configuration.
+ */
+static int load(struct cli *cli, struct relay_options *options, struct pr_config **ret,
+		struct pr_faults *faults, struct pr_err *err)
+{
+	const struct pr_config_input input = {
+		.file = cli->global.config,
+		.database = cli->global.db,
+		.to = options->config.to,
+		.params = params + SETTINGS,
+		.given = cli->given + SETTINGS,
+		.target = options,
+	};
+	struct pr_config *loaded = NULL;
+	int status = pr_config_load(&input, &loaded, faults, err);
+
+	if (status < 0)
+		return status;
+	finish(cli, options, loaded, faults);
+	if (faults->count > 0) {
+		pr_config_free(loaded);
+		return pr_err_set(err, POSTROOM_INVALID, "%.*s",
+				  (int)strcspn(pr_buf_text(&faults->text), "\n"),
+				  pr_buf_text(&faults->text));
+	}
+	*ret = loaded;
+	return POSTROOM_OK;
+}
+
+struct pr_config *cli_load_routes(struct cli *cli)
+{
+	static const char *const nothing[sizeof(params) / sizeof(params[0])];
+	struct relay_options ignored = { 0 };
+	const struct pr_config_input input = {
+		.file = cli->global.config,
+		.database = cli->global.db,
+		.params = params + SETTINGS,
+		.given = nothing,
+		.target = &ignored,
+	};
+	struct pr_faults faults = { 0 };
+	struct pr_config *loaded = NULL;
+
+	if (cli->global.config)
+		pr_config_load(&input, &loaded, &faults, NULL);
+	pr_faults_release(&faults);
+	return loaded;
+}
+
 struct watch {
 	struct cli *cli;
 	const struct pr_relay_config *config;
+	const struct relay_options *given; /* before anything else was put to it */
 	pthread_t thread; /* which opens and runs the relay */
 	pthread_t watcher;
 	sigset_t set;
@@ -178,6 +308,7 @@ struct watch {
 	int status;
 	struct pr_err err;
 	bool stopping;
+	bool hung_up; /* while it was being opened: to be done when it is */
 	atomic_bool draw; /* the bar of --drain; progress is set up before */
 	struct cli_progress progress;
 };
@@ -191,13 +322,36 @@ static void draw_progress(struct watch *watch, struct pr_relay *relay)
 			  totals.delivered + totals.dead);
 }
 
+static void reload(struct watch *watch, struct pr_relay *relay)
+{
+	struct relay_options options = *watch->given;
+	struct pr_log *log = &watch->cli->log;
+	struct pr_faults faults = { 0 };
+	struct pr_config *loaded = NULL;
+	struct pr_err err = { 0 };
+	int status = load(watch->cli, &options, &loaded, &faults, &err);
+
+	if (status >= 0)
+		status = pr_relay_reload(relay, &options.config, &err);
+	if (status < 0 && status != POSTROOM_STOPPED) {
+		pr_log_event(log, PR_LOG_ERROR, "OUTBOX_RELOAD_REFUSED");
+		pr_log_str(log, "error", err.text);
+		pr_log_end(log);
+	}
+	pr_config_free(loaded);
+	pr_faults_release(&faults);
+}
+
 static void take_signal(struct watch *watch, struct pr_relay *relay, int number)
 {
 	if (number == SIGHUP) {
+		watch->hung_up = !relay;
 		if (!relay)
 			return;
 		cli_supervise_reloading(&watch->supervisor);
 		pr_relay_reopen(relay);
+		if (watch->cli->global.config)
+			reload(watch, relay);
 		cli_supervise_reloaded(&watch->supervisor);
 		return;
 	}
@@ -226,6 +380,8 @@ static void watch_relay(struct watch *watch)
 			return;
 		if (number > 0)
 			take_signal(watch, relay, number);
+		if (relay && watch->hung_up)
+			take_signal(watch, relay, SIGHUP);
 		cli_supervise_look(&watch->supervisor, relay);
 		if (relay && atomic_load(&watch->draw))
 			draw_progress(watch, relay);
@@ -233,10 +389,9 @@ static void watch_relay(struct watch *watch)
 }
 
 /* How much there is to do, for the bar; not knowing it is no reason to fail. */
-static int64_t count_backlog(struct cli *cli)
+static int64_t count_backlog(const struct pr_relay_config *relay)
 {
-	const struct pr_store_config config = { .url = cli->global.db,
-						.schema = cli->global.schema };
+	const struct pr_store_config config = { .url = relay->url, .schema = relay->schema };
 	struct postroom_store *store = NULL;
 	postroom_counts counts = { 0 };
 
@@ -256,7 +411,7 @@ static int open_and_run(struct watch *watch, struct pr_err *err)
 	if (status < 0)
 		return status;
 	if (config->drain && cli->err_terminal) {
-		cli_progress_begin(&watch->progress, cli, "drain", count_backlog(cli));
+		cli_progress_begin(&watch->progress, cli, "drain", count_backlog(config));
 		atomic_store(&watch->draw, true);
 	}
 	atomic_store(&watch->relay, relay);
@@ -293,63 +448,33 @@ static void end_watch(struct watch *watch)
 		cli_progress_end(&watch->progress);
 }
 
-static int read_retention(struct cli *cli, const char *option, const char *text, int64_t *ret_ms)
+static int load_or_tell(struct cli *cli, struct relay_options *options, struct pr_config **ret)
 {
+	struct pr_faults faults = { 0 };
 	struct pr_err err = { 0 };
+	int status = CLI_DONE;
 
-	*ret_ms = -1;
-	if (strcmp(text, "never") == 0)
-		return CLI_DONE;
-	if (pr_duration_parse(text, ret_ms, &err) < 0)
-		return cli_usage(cli, "--%s: %s, or never", option, err.text);
-	if (*ret_ms > RETENTION_MAX_MS)
-		return cli_usage(cli, "--%s: \"%s\" is more than a hundred years; write never",
-				 option, text);
+	if (load(cli, options, ret, &faults, &err) < 0)
+		status = cli_config_fail(cli, &faults, &err);
+	pr_faults_release(&faults);
+	return status;
+}
+
+static int show(struct cli *cli, const struct relay_options *options,
+		const struct pr_config *loaded)
+{
+	if (cli->global.json)
+		pr_config_put_json(loaded, options, &cli->out);
+	else
+		pr_config_put_yaml(loaded, options, &cli->out);
 	return CLI_DONE;
 }
 
-static int read_config(struct cli *cli, struct relay_options *given, char tenant[PR_UUID_SIZE])
+static int work(struct cli *cli, struct relay_options *options, const struct relay_options *given)
 {
-	struct pr_relay_config *config = &given->config;
-	struct pr_err err = { 0 };
-	int status = cli_read_tenant(cli, config->scope.tenant_id, tenant);
-
-	if (status != CLI_DONE)
-		return status;
-	if (!config->to)
-		return cli_usage(cli, "relay: --to SINK-URL is missing, for example --to stdout:");
-	if (config->scope.tenant_id)
-		config->scope.tenant_id = tenant;
-	config->url = cli->global.db;
-	config->schema = cli->global.schema;
-	config->policy.max_attempts = (int32_t)given->max_attempts;
-	config->policy.backoff = (postroom_backoff)given->backoff;
-	config->policy.max_error_length = (int32_t)given->max_error_length;
-	config->policy.block = given->on_dead == POSTROOM_ON_DEAD_BLOCK;
-	status = read_retention(cli, "retention", given->retention, &config->retention_ms);
-	if (status == CLI_DONE)
-		status = read_retention(cli, "dedupe-retention", given->dedupe_retention,
-					&config->dedupe_retention_ms);
-	if (status != CLI_DONE)
-		return status;
-	config->policy.forget = config->retention_ms == 0;
-	config->log_level = (enum pr_log_level)cli->global.log_level;
-	config->log_format = (enum pr_log_format)cli->global.log_format;
-	if (pr_relay_config_check(config, &err) < 0)
-		return cli_usage(cli, "%s", err.text);
-	return CLI_DONE;
-}
-
-static int run(struct cli *cli, void *options)
-{
-	struct relay_options *given = options;
-	struct watch watch = { .cli = cli, .config = &given->config };
-	char tenant[PR_UUID_SIZE];
+	struct watch watch = { .cli = cli, .config = &options->config, .given = given };
 	struct pr_relay *relay;
-	int status = read_config(cli, given, tenant);
 
-	if (status != CLI_DONE)
-		return status;
 	if (begin_watch(&watch) != 0)
 		return cli_fail(cli, "relay: can not start a thread: no resources left");
 	watch_relay(&watch);
@@ -363,19 +488,41 @@ static int run(struct cli *cli, void *options)
 	return cli_fail(cli, "%s", watch.err.text);
 }
 
+static int run(struct cli *cli, void *given)
+{
+	struct relay_options *options = given;
+	const struct relay_options pristine = *options;
+	struct pr_config *loaded = NULL;
+	int status = load_or_tell(cli, options, &loaded);
+
+	if (status != CLI_DONE)
+		return status;
+	if (options->check) {
+		status = show(cli, options, loaded);
+	} else {
+		status = work(cli, options, &pristine);
+	}
+	pr_config_free(loaded);
+	return status;
+}
+
 const struct cli_command cmd_relay = {
 	.name = "relay",
-	.synopsis = "--to SINK-URL [OPTIONS]",
+	.synopsis = "--to SINK-URL [OPTIONS]\n--config FILE [OPTIONS]\n--check [OPTIONS]",
 	.summary = "Deliver messages: the worker",
 	.about = "Claims messages, publishes them to the sink, and settles what became of "
 		 "them, until SIGTERM or SIGINT: then it finishes or gives back what is in "
-		 "flight and exits 0. A second signal ends it at once. SIGHUP makes file: "
-		 "sinks reopen their files. Nothing is lost either way, and any number of "
-		 "relays may share a database.",
+		 "flight and exits 0. A second signal ends it at once. SIGHUP makes it read "
+		 "its configuration again, and file: sinks reopen their files. Nothing is lost either way, and any number of "
+		 "relays may share a database.\n\n"
+		 "Where messages go is said by --to, or by the sinks and routes of a "
+		 "configuration, which can hold the other settings too.",
 	.examples = "postroom relay --to stdout: --drain\n"
 		    "postroom relay --to file:/var/log/events.ndjson --topic 'orders.*'\n"
-		    "postroom relay --to 'exec:./deliver.sh' --workers 4 --publish-timeout 5s",
+		    "postroom relay --to 'exec:./deliver.sh' --workers 4 --publish-timeout 5s\n"
+		    "postroom relay --config postroom.yaml --check",
 	.params = params,
 	.options_size = sizeof(struct relay_options),
+	.configured = true,
 	.run = run,
 };

@@ -2,6 +2,8 @@
 #include "cli/cli.h"
 
 #include "base/time.h"
+#include "config/config.h"
+#include "relay/route.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,6 +29,23 @@ static const struct pr_param params[] = {
 	  .help = "how often --watch looks" },
 	{ 0 },
 };
+
+/* What a look at the counts goes into. */
+struct look {
+	const struct pr_config *config; /* NULL: its routes are not known */
+	int64_t unrouted;		/* pending messages that no route wants */
+	struct pr_buf topics;
+	struct cli_table table;
+};
+
+static void count_unrouted(struct look *look, const char *ns, const char *topic,
+			   const postroom_counts *counts)
+{
+	const struct pr_config *config = look->config;
+
+	if (config && !pr_route_fits(config->routes, config->route_count, ns, topic))
+		look->unrouted += counts->pending;
+}
 
 static void put_age_member(struct pr_buf *out, int64_t age_us)
 {
@@ -54,8 +73,10 @@ static void put_counts_json(struct pr_buf *out, const postroom_counts *counts)
 static void add_topic_json(void *context, const char *ns, const char *topic,
 			   const postroom_counts *counts)
 {
-	struct pr_buf *topics = context;
+	struct look *look = context;
+	struct pr_buf *topics = &look->topics;
 
+	count_unrouted(look, ns, topic, counts);
 	pr_buf_puts(topics, topics->len > 0 ? ",{" : "{");
 	cli_put_member(topics, "namespace", ns);
 	cli_put_member(topics, "topic", topic);
@@ -63,22 +84,28 @@ static void add_topic_json(void *context, const char *ns, const char *topic,
 	pr_buf_putc(topics, '}');
 }
 
-static int print_json(struct cli *cli, struct postroom_store *store)
+static int print_json(struct cli *cli, struct postroom_store *store, struct look *look)
 {
-	PR_CLEANUP_BUF struct pr_buf topics = { 0 };
 	postroom_counts counts;
-	int status = postroom_stats(store, &counts, add_topic_json, &topics);
+	int status = postroom_stats(store, &counts, add_topic_json, look);
 
-	if (status < 0)
+	if (status < 0) {
+		pr_buf_release(&look->topics);
 		return status;
-	if (topics.failed)
+	}
+	if (look->topics.failed)
 		cli->out.failed = true;
 	cli_begin_object(cli);
 	put_counts_json(&cli->out, &counts);
+	if (look->config)
+		cli_put_int_member(&cli->out, "unrouted", look->unrouted);
+	else
+		cli_put_member(&cli->out, "unrouted", NULL);
 	cli_put_json_member(&cli->out, "topics", "[", 1);
-	pr_buf_append(&cli->out, pr_buf_text(&topics), topics.len);
+	pr_buf_append(&cli->out, pr_buf_text(&look->topics), look->topics.len);
 	pr_buf_putc(&cli->out, ']');
 	cli_end_object(cli);
+	pr_buf_release(&look->topics);
 	return POSTROOM_OK;
 }
 
@@ -112,38 +139,48 @@ static void add_counts(struct cli_table *table, const postroom_counts *counts)
 static void add_topic_row(void *context, const char *ns, const char *topic,
 			  const postroom_counts *counts)
 {
-	struct cli_table *table = context;
+	struct look *look = context;
+	struct cli_table *table = &look->table;
 
+	count_unrouted(look, ns, topic, counts);
 	cli_table_cell(table, CLI_PLAIN, ns);
 	cli_table_cell(table, CLI_PLAIN, topic);
 	add_counts(table, counts);
 }
 
-static int print_table(struct cli *cli, struct postroom_store *store)
+static int print_table(struct cli *cli, struct postroom_store *store, struct look *look)
 {
 	static const char *const heads[] = { "NAMESPACE", "TOPIC",	"PENDING",
 					     "FAILED",	  "PROCESSING", "DELIVERED",
 					     "DEAD",	  "OLDEST",	NULL };
-	struct cli_table table;
 	postroom_counts counts;
 	int status;
 
-	cli_table_begin(&table, cli, heads);
-	status = postroom_stats(store, &counts, add_topic_row, &table);
+	cli_table_begin(&look->table, cli, heads);
+	status = postroom_stats(store, &counts, add_topic_row, look);
 	if (status >= 0) {
-		cli_table_cell(&table, CLI_BOLD, "all");
-		cli_table_cell(&table, CLI_PLAIN, "");
-		add_counts(&table, &counts);
+		cli_table_cell(&look->table, CLI_BOLD, "all");
+		cli_table_cell(&look->table, CLI_PLAIN, "");
+		add_counts(&look->table, &counts);
 	}
-	cli_table_end(&table);
+	cli_table_end(&look->table);
+	if (status >= 0 && look->unrouted)
+		pr_buf_printf(&cli->out, "%" PRId64 " of the pending have no route\n",
+			      look->unrouted);
 	return status;
 }
 
+static void count_topic(void *context, const char *ns, const char *topic,
+			const postroom_counts *counts)
+{
+	count_unrouted(context, ns, topic, counts);
+}
+
 /* In a pipe: one line of name=value, as easy to grep as to cut. */
-static int print_line(struct cli *cli, struct postroom_store *store)
+static int print_line(struct cli *cli, struct postroom_store *store, struct look *look)
 {
 	postroom_counts counts;
-	int status = postroom_stats(store, &counts, NULL, NULL);
+	int status = postroom_stats(store, &counts, count_topic, look);
 	struct pr_buf *out = &cli->out;
 
 	if (status < 0)
@@ -153,22 +190,27 @@ static int print_line(struct cli *cli, struct postroom_store *store)
 	pr_buf_printf(out, " delivered=%" PRId64 " dead=%" PRId64 " backlog=%" PRId64,
 		      counts.delivered, counts.dead, counts.pending + counts.processing);
 	if (counts.oldest_age_us < 0)
-		pr_buf_puts(out, " oldest_age_seconds=\n");
+		pr_buf_puts(out, " oldest_age_seconds=");
 	else
-		pr_buf_printf(out, " oldest_age_seconds=%.3f\n",
-			      (double)counts.oldest_age_us / 1e6);
+		pr_buf_printf(out, " oldest_age_seconds=%.3f", (double)counts.oldest_age_us / 1e6);
+	if (look->config)
+		pr_buf_printf(out, " unrouted=%" PRId64, look->unrouted);
+	pr_buf_putc(out, '\n');
 	return POSTROOM_OK;
 }
 
-static int print(struct cli *cli, struct postroom_store *store, bool watch)
+static int print(struct cli *cli, struct postroom_store *store, const struct pr_config *config,
+		 bool watch)
 {
+	struct look look = { .config = config };
+
 	if (cli->global.json)
-		return print_json(cli, store);
+		return print_json(cli, store, &look);
 	if (!cli->out_terminal)
-		return print_line(cli, store);
+		return print_line(cli, store, &look);
 	if (watch)
 		pr_buf_puts(&cli->out, "\033[H\033[J");
-	return print_table(cli, store);
+	return print_table(cli, store, &look);
 }
 
 static int run(struct cli *cli, void *options)
@@ -177,18 +219,21 @@ static int run(struct cli *cli, void *options)
 	const struct timespec pause = { .tv_sec = given->interval_ms / 1000,
 					.tv_nsec = given->interval_ms % 1000 * 1000000 };
 	struct postroom_store *store = NULL;
+	struct pr_config *config;
 	int status = cli_open_store(cli, CLI_OPEN_EXISTING, &store);
 
 	if (status != CLI_DONE)
 		return status;
-	status = print(cli, store, given->watch);
+	config = cli_load_routes(cli);
+	status = print(cli, store, config, given->watch);
 	while (status >= 0 && given->watch && cli_flush(cli)) {
 		nanosleep(&pause, NULL);
-		status = print(cli, store, true);
+		status = print(cli, store, config, true);
 	}
 	if (status < 0)
 		cli_fail(cli, "%s", postroom_store_errmsg(store));
 	postroom_store_close(store);
+	pr_config_free(config);
 	return status < 0 ? CLI_FAILED : CLI_DONE;
 }
 
@@ -199,7 +244,8 @@ const struct cli_command cmd_stats = {
 	.about = "Exact figures. FAILED are those of the pending ones that have been tried "
 		 "before; the backlog is pending + processing; OLDEST leaves out what is "
 		 "delayed to a later time. In a pipe: one line of totals, or with --json "
-		 "one object that has the topics too; with --watch one each interval.",
+		 "one object that has the topics too; with --watch one each interval. With a "
+		 "configuration it also says how many of the pending no route wants.",
 	.examples = "postroom stats\npostroom stats --watch\npostroom stats --json | jq .backlog",
 	.params = params,
 	.options_size = sizeof(struct stats_options),

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* One write, so that lines of several processes on one stderr do not mix. */
@@ -41,5 +42,22 @@ int cli_usage(struct cli *cli, const char *format, ...)
 	va_start(args, format);
 	tell(cli, format, args);
 	va_end(args);
+	return CLI_USAGE;
+}
+
+int cli_config_fail(struct cli *cli, const struct pr_faults *faults, const struct pr_err *err)
+{
+	const char *line = pr_buf_text(&faults->text);
+
+	if (faults->count == 0)
+		return cli_fail(cli, "configuration: %s", err->text);
+	while (*line) {
+		size_t len = strcspn(line, "\n");
+
+		cli_usage(cli, "%.*s", (int)len, line);
+		line += len + (line[len] == '\n');
+	}
+	if (faults->count > PR_FAULTS_MAX)
+		cli_usage(cli, "and %zu more", faults->count - PR_FAULTS_MAX);
 	return CLI_USAGE;
 }

@@ -140,7 +140,8 @@ void cli_help_overview(struct cli *cli)
 		    "  postroom relay --to stdout: --drain                delivers it\n"
 		    "  postroom list                                      shows what became of it\n"
 		    "\n"
-		    "The database is -d URL, else $POSTROOM_DB, else sqlite:postroom.db. --json\n"
-		    "prints one JSON object a line. Exit: 0 done, 1 failed, 2 wrong command line.\n"
+		    "The database is -d URL, else $POSTROOM_DB, else that of -c FILE, else\n"
+		    "sqlite:postroom.db. --json prints one JSON object a line. Exit: 0 done,\n"
+		    "1 failed, 2 wrong command line or configuration.\n"
 		    "More: postroom help COMMAND\n");
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 
+#include "config/config.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -17,7 +19,14 @@ const struct pr_param cli_global_params[] = {
 	  .offset = GLOBAL(db),
 	  .value = "URL",
 	  .help = "database: sqlite:PATH, a path, or postgres://… (default $POSTROOM_DB, "
-		  "else sqlite:postroom.db)" },
+		  "else database: in the configuration, else sqlite:postroom.db)" },
+	{ .name = "config",
+	  .letter = 'c',
+	  .type = PR_PARAM_STRING,
+	  .offset = GLOBAL(config),
+	  .value = "FILE",
+	  .help = "configuration in YAML, below the environment and the options (default "
+		  "$POSTROOM_CONFIG, else none)" },
 	{ .name = "schema",
 	  .type = PR_PARAM_STRING,
 	  .offset = GLOBAL(schema),
@@ -142,16 +151,30 @@ static char **take_arguments(int argc, char **argv)
 	return copies;
 }
 
-static void choose_database(struct cli *cli)
+static int choose_database(struct cli *cli)
 {
 	const char *db = getenv("POSTROOM_DB");
+	const char *config = getenv("POSTROOM_CONFIG");
+	struct pr_faults faults = { 0 };
+	struct pr_err err = { 0 };
+	int status = CLI_DONE;
 
-	if (!cli->global.db)
-		cli->global.db = db && *db ? db : "sqlite:postroom.db";
+	if (!cli->global.config && config && *config)
+		cli->global.config = config;
+	if (cli->global.db || cli->command->configured)
+		return CLI_DONE;
+	cli->global.db = db && *db ? db : "sqlite:postroom.db";
+	if (cli->global.config && pr_config_database(cli->global.config, &cli->memory, &faults,
+						     &cli->global.db, &err) < 0)
+		status = cli_config_fail(cli, &faults, &err);
+	pr_faults_release(&faults);
+	return status;
 }
 
 static int run(struct cli *cli, void *options)
 {
+	int status;
+
 	if (cli->global.version) {
 		pr_buf_printf(&cli->out,
 			      cli->global.json ? "{\"version\":\"%s\"}\n" : "postroom %s\n",
@@ -167,8 +190,8 @@ static int run(struct cli *cli, void *options)
 	}
 	if (!cli->command)
 		return cli_usage(cli, "no command given; postroom --help shows what there is");
-	choose_database(cli);
-	return cli->command->run(cli, options);
+	status = choose_database(cli);
+	return status == CLI_DONE ? cli->command->run(cli, options) : status;
 }
 
 int main(int argc, char **argv)
@@ -199,6 +222,7 @@ int main(int argc, char **argv)
 				  cli.out_context ? ", but " : "", strerror(cli.out_errno));
 	pr_log_release(&cli.log);
 	pr_buf_release(&cli.out);
+	pr_arena_release(&cli.memory);
 	free(options);
 	free(argv);
 	return status;

@@ -47,11 +47,23 @@ static void put_away(char *text, size_t size, const char *what, int64_t away_ms)
 			 away_ms / 1000);
 }
 
+static void put_more(char *text, size_t size, const struct pr_relay_health *health)
+{
+	size_t len = strlen(text);
+
+	if (health->sinks_away > 1)
+		snprintf(text + len, size - len, " and %d more", health->sinks_away - 1);
+	len = strlen(text);
+	if (health->unrouted)
+		snprintf(text + len, size - len, "; %" PRId64 "%s without a route",
+			 health->unrouted, health->unrouted >= PR_UNROUTED_MOST ? " or more" : "");
+}
+
 static void tell_status(struct cli_supervisor *supervisor, struct pr_relay *relay,
 			const struct pr_relay_health *health, int64_t now_us)
 {
 	struct pr_relay_totals totals;
-	char text[sizeof(supervisor->status)];
+	char text[sizeof(supervisor->status)], sink[80];
 	size_t len;
 
 	if (health->silent_ms || now_us - supervisor->told_us < STATUS_EVERY_US)
@@ -61,10 +73,12 @@ static void tell_status(struct cli_supervisor *supervisor, struct pr_relay *rela
 	snprintf(text, sizeof(text), "delivered %" PRId64 ", failed %" PRId64 ", dead %" PRId64,
 		 totals.delivered, totals.failed, totals.dead);
 	put_away(text, sizeof(text), "the database", health->database_away_ms);
-	put_away(text, sizeof(text), "the sink", health->sink_away_ms);
+	snprintf(sink, sizeof(sink), "the sink%s%s", *health->sink ? " " : "", health->sink);
+	put_away(text, sizeof(text), sink, health->sink_away_ms);
 	len = strlen(text);
 	if (health->sink_away_ms)
 		snprintf(text + len, sizeof(text) - len, " (%s)", health->reason);
+	put_more(text, sizeof(text), health);
 	if (strcmp(text, supervisor->status) != 0)
 		pr_notify_status(&supervisor->notify, text);
 	memcpy(supervisor->status, text, sizeof(text));

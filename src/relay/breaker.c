@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * 1. While open, at most one worker at a time is let through, to probe.
- * 2. A probe whose worker never comes back does not keep it open for ever:
- *    the next one is let through after the same pause.
+ * 2. A probe whose worker never comes back does not keep it open for ever: the
+ *    next one is let through when that one's time is over.
+ * 3. A failure is given back at most once.
  */
 #include "relay/breaker.h"
 
-#include "base/time.h"
-
 #include <stdio.h>
-
-#define PROBE_EVERY_MS 2000
+#include <string.h>
 
 void pr_breaker_init(struct pr_breaker *breaker)
 {
@@ -23,56 +21,212 @@ void pr_breaker_release(struct pr_breaker *breaker)
 	pthread_mutex_destroy(&breaker->lock);
 }
 
-enum pr_breaker_answer pr_breaker_ask(struct pr_breaker *breaker, int64_t *ret_wait_ms)
+enum pr_breaker_answer pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us,
+				      int64_t longest_us, int64_t *ret_wait_ms)
 {
 	enum pr_breaker_answer answer = PR_BREAKER_CLOSED;
-	int64_t now_us = pr_mono_us();
 
 	pthread_mutex_lock(&breaker->lock);
 	if (breaker->open_since_us && now_us >= breaker->probe_at_us) {
 		answer = PR_BREAKER_PROBE;
-		breaker->probe_at_us = now_us + PROBE_EVERY_MS * 1000;
+		breaker->probe_at_us = now_us + longest_us;
 	} else if (breaker->open_since_us) {
+		int64_t wait_ms = (breaker->probe_at_us - now_us + 999) / 1000;
+
 		answer = PR_BREAKER_OPEN;
-		*ret_wait_ms = (breaker->probe_at_us - now_us + 999) / 1000;
+		/* The one who probes may be back long before it has to be. */
+		*ret_wait_ms = wait_ms < PR_BREAKER_PAUSE_MIN_MS ? wait_ms
+								 : PR_BREAKER_PAUSE_MIN_MS;
 	}
 	pthread_mutex_unlock(&breaker->lock);
 	return answer;
 }
 
-bool pr_breaker_trip(struct pr_breaker *breaker, const char *reason)
+void pr_breaker_leave(struct pr_breaker *breaker, int64_t now_us)
 {
-	int64_t now_us = pr_mono_us();
-	bool opened;
-
 	pthread_mutex_lock(&breaker->lock);
-	opened = !breaker->open_since_us;
-	if (opened)
-		breaker->open_since_us = now_us;
-	breaker->probe_at_us = now_us + PROBE_EVERY_MS * 1000;
-	snprintf(breaker->reason, sizeof(breaker->reason), "%s", reason ? reason : "no reason given");
+	breaker->probe_at_us = now_us;
 	pthread_mutex_unlock(&breaker->lock);
-	return opened;
 }
 
-bool pr_breaker_reset(struct pr_breaker *breaker)
+size_t pr_breaker_choose(struct pr_breaker *breaker, const postroom_delivery *items, size_t count,
+			 const size_t *before)
 {
-	bool closed;
+	size_t first = 0, next = SIZE_MAX;
 
 	pthread_mutex_lock(&breaker->lock);
-	closed = breaker->open_since_us != 0;
+	for (size_t i = 0; before && i < count; i++) {
+		if (before[i] != SIZE_MAX)
+			continue;
+		if (items[i].seq < items[first].seq)
+			first = i;
+		if (items[i].seq > breaker->probed_seq &&
+		    (next == SIZE_MAX || items[i].seq < items[next].seq))
+			next = i;
+	}
+	if (next == SIZE_MAX)
+		next = first;
+	breaker->probed_seq = items[next].seq;
+	pthread_mutex_unlock(&breaker->lock);
+	return next;
+}
+
+static void forget_run(struct pr_breaker *breaker)
+{
+	memset(breaker->run, 0, sizeof(breaker->run));
+	breaker->run_length = 0;
+}
+
+/* True when it shows an outage. That failure itself is in hand, and not remembered. */
+static bool lengthen_run(struct pr_breaker *breaker, const postroom_delivery *item)
+{
+	struct pr_breaker_debt *debt = breaker->run;
+	bool several = debt->seq && (debt[1].seq || debt->seq != item->seq);
+
+	breaker->run_length++;
+	if (several && breaker->run_length >= PR_BREAKER_RUN)
+		return true;
+	/* Fewer than PR_BREAKER_RUN, or all of one message: there is a place. */
+	while (debt->seq && debt->seq != item->seq)
+		debt++;
+	debt->seq = item->seq;
+	debt->failures++;
+	return false;
+}
+
+static bool owes(struct pr_breaker *breaker, const postroom_delivery *item)
+{
+	for (size_t i = 0; i < PR_BREAKER_RUN - 1; i++) {
+		struct pr_breaker_debt *debt = &breaker->owed[i];
+
+		if (debt->seq == item->seq && debt->failures > 0) {
+			debt->failures--;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* What the verdicts of a call say about the sink. */
+struct evidence {
+	bool answered;		       /* it is there */
+	const postroom_delivery *away; /* it is not, by this one's verdict */
+};
+
+static struct evidence weigh(const struct pr_breaker_heard *heard)
+{
+	struct evidence evidence = { 0 };
+
+	for (size_t i = 0; i < heard->count; i++) {
+		switch (heard->items[i].verdict) {
+		case POSTROOM_UNTRIED:
+			break;
+		case POSTROOM_UNREACHABLE:
+			evidence.away = &heard->items[i];
+			break;
+		case POSTROOM_FAILED:
+			evidence.answered |= !heard->server;
+			break;
+		case POSTROOM_DELIVERED:
+		case POSTROOM_REJECTED:
+			evidence.answered = true;
+			break;
+		}
+	}
+	return evidence;
+}
+
+/* A server that only fails: the failure that made an outage of it, or NULL. */
+static const postroom_delivery *count_failures(struct pr_breaker *breaker,
+					       const struct pr_breaker_heard *heard)
+{
+	for (size_t i = 0; i < heard->count; i++) {
+		if (heard->items[i].verdict == POSTROOM_FAILED &&
+		    lengthen_run(breaker, &heard->items[i]))
+			return &heard->items[i];
+	}
+	return NULL;
+}
+
+/* But for what this very call failed: that is in hand, and not written down yet. */
+static void owe_run(struct pr_breaker *breaker, const struct pr_breaker_heard *heard,
+		    const postroom_delivery *last)
+{
+	memcpy(breaker->owed, breaker->run, sizeof(breaker->owed));
+	for (const postroom_delivery *item = heard->items; item < last; item++) {
+		if (item->verdict == POSTROOM_FAILED)
+			owes(breaker, item);
+	}
+}
+
+static enum pr_breaker_news trip(struct pr_breaker *breaker, int64_t now_us,
+				 const struct pr_breaker_heard *heard, const char *reason)
+{
+	snprintf(breaker->reason, sizeof(breaker->reason), "%s",
+		 reason ? reason : "no reason given");
+	if (breaker->open_since_us)
+		return PR_BREAKER_SAME;
+	breaker->open_since_us = now_us;
+	breaker->probe_at_us = now_us + heard->pause_us;
+	forget_run(breaker);
+	return PR_BREAKER_OPENED;
+}
+
+static enum pr_breaker_news shut(struct pr_breaker *breaker)
+{
+	bool was_open = breaker->open_since_us != 0;
+
 	breaker->open_since_us = 0;
-	pthread_mutex_unlock(&breaker->lock);
-	return closed;
+	forget_run(breaker);
+	return was_open ? PR_BREAKER_SHUT : PR_BREAKER_SAME;
 }
 
-int64_t pr_breaker_open_ms(struct pr_breaker *breaker, char reason[300])
+enum pr_breaker_news pr_breaker_heed(struct pr_breaker *breaker, int64_t now_us,
+				     const struct pr_breaker_heard *heard)
+{
+	struct evidence evidence = weigh(heard);
+	enum pr_breaker_news news = PR_BREAKER_SAME;
+
+	pthread_mutex_lock(&breaker->lock);
+	if (!evidence.away && !evidence.answered && !breaker->open_since_us) {
+		evidence.away = count_failures(breaker, heard);
+		if (evidence.away)
+			owe_run(breaker, heard, evidence.away);
+	}
+	if (evidence.away)
+		news = trip(breaker, now_us, heard, evidence.away->reason);
+	else if (evidence.answered)
+		news = shut(breaker);
+	if (heard->probe)
+		breaker->probe_at_us = now_us + heard->pause_us;
+	for (size_t i = 0; heard->server && i < heard->count; i++) {
+		postroom_delivery *item = &heard->items[i];
+
+		if (item->verdict == POSTROOM_FAILED &&
+		    (breaker->open_since_us ? !evidence.answered : owes(breaker, item)))
+			item->verdict = POSTROOM_UNREACHABLE;
+	}
+	pthread_mutex_unlock(&breaker->lock);
+	return news;
+}
+
+bool pr_breaker_is_open(struct pr_breaker *breaker)
+{
+	bool is_open;
+
+	pthread_mutex_lock(&breaker->lock);
+	is_open = breaker->open_since_us != 0;
+	pthread_mutex_unlock(&breaker->lock);
+	return is_open;
+}
+
+int64_t pr_breaker_open_ms(struct pr_breaker *breaker, int64_t now_us, char reason[300])
 {
 	int64_t ms = 0;
 
 	pthread_mutex_lock(&breaker->lock);
 	if (breaker->open_since_us) {
-		ms = (pr_mono_us() - breaker->open_since_us) / 1000 + 1;
+		ms = (now_us - breaker->open_since_us) / 1000 + 1;
 		snprintf(reason, 300, "%s", breaker->reason);
 	}
 	pthread_mutex_unlock(&breaker->lock);

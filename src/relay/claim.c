@@ -33,7 +33,7 @@ void pr_log_buried(struct pr_worker *worker)
 
 struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit)
 {
-	const struct pr_relay_config *config = &worker->relay->config;
+	const struct pr_relay_config *config = &worker->crew->config;
 	bool first = worker->batch == &worker->batches[0];
 	struct pr_next next = {
 		.claim = {
@@ -59,6 +59,10 @@ void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next)
 
 	worker->batch = next->batch;
 	worker->lease = next->lease;
+	if (worker->taken > (int64_t)count) {
+		pr_limit_give_back(pr_worker_limit(worker), worker->taken - (int64_t)count);
+		worker->taken = (int64_t)count;
+	}
 	worker->trouble_since_us = 0;
 	/* One alone was left behind, or may have been: then the pass after the next looks again. */
 	worker->suspected = next->claim.suspects && count == 1;
@@ -86,5 +90,7 @@ int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err)
 					   err);
 	if (status >= 0)
 		pr_claim_receive(worker, &next);
+	else
+		pr_limit_give_back(pr_worker_limit(worker), worker->taken);
 	return status;
 }

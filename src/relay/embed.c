@@ -86,6 +86,7 @@ static int read_numbers(const postroom_relay_options *given, struct pr_relay_con
 	if (config->retention_ms == POSTROOM_AT_ONCE)
 		config->retention_ms = 0;
 	config->policy.forget = config->retention_ms == 0;
+	config->dead_retention_ms = -1;
 	return POSTROOM_OK;
 }
 

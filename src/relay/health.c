@@ -8,6 +8,7 @@
 #include "relay/worker.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void listen_to(const struct pr_pulse *pulse, const char *who, int64_t now_us,
 		      struct pr_relay_health *health)
@@ -23,21 +24,47 @@ static void listen_to(const struct pr_pulse *pulse, const char *who, int64_t now
 	}
 }
 
+static void look_at_worker(const struct pr_worker *worker, int64_t now_us,
+			   struct pr_relay_health *health)
+{
+	int64_t trouble_us = atomic_load(&worker->trouble_since_us);
+	int64_t away_ms = trouble_us ? (now_us - trouble_us) / 1000 + 1 : 0;
+
+	listen_to(&worker->pulse, worker->name, now_us, health);
+	if (away_ms > health->database_away_ms)
+		health->database_away_ms = away_ms;
+}
+
+static void look_at_sink(struct pr_outlet *outlet, int64_t now_us, struct pr_relay_health *health)
+{
+	const char *name = outlet->sink->name;
+	char reason[sizeof(health->reason)];
+	int64_t away_ms = pr_breaker_open_ms(&outlet->gate->breaker, now_us, reason);
+
+	health->sinks_away += away_ms > 0;
+	if (away_ms <= health->sink_away_ms)
+		return;
+	health->sink_away_ms = away_ms;
+	snprintf(health->sink, sizeof(health->sink), "%s", name ? name : "");
+	memcpy(health->reason, reason, sizeof(reason));
+}
+
 void pr_relay_health(struct pr_relay *relay, struct pr_relay_health *ret)
 {
 	int64_t now_us = pr_mono_us();
 
 	*ret = (struct pr_relay_health){ .running = true };
-	listen_to(&relay->janitor.pulse, relay->janitor.name, now_us, ret);
-	for (int64_t i = 0; i < relay->config.workers; i++) {
-		const struct pr_worker *worker = &relay->workers[i];
-		int64_t trouble_us = atomic_load(&worker->trouble_since_us);
-		int64_t away_ms = trouble_us ? (now_us - trouble_us) / 1000 + 1 : 0;
-
-		listen_to(&worker->pulse, worker->name, now_us, ret);
-		if (away_ms > ret->database_away_ms)
-			ret->database_away_ms = away_ms;
+	pthread_mutex_lock(&relay->lock);
+	for (const struct pr_crew *crew = relay->crew; crew; crew = crew->next) {
+		listen_to(&crew->janitor.pulse, crew->janitor.name, now_us, ret);
+		for (size_t i = 0; i < crew->outlet_count; i++) {
+			for (int64_t n = 0; n < crew->config.workers; n++)
+				look_at_worker(&crew->outlets[i].workers[n], now_us, ret);
+		}
 	}
+	for (size_t i = 0; i < relay->crew->outlet_count; i++)
+		look_at_sink(&relay->crew->outlets[i], now_us, ret);
+	pthread_mutex_unlock(&relay->lock);
 	ret->overdue = pr_stop_overdue(&relay->stop);
-	ret->sink_away_ms = pr_breaker_open_ms(&relay->breaker, ret->reason);
+	ret->unrouted = atomic_load(&relay->unrouted);
 }

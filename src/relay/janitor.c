@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What has to happen now and then: burying what died with its worker, purging
- * what was delivered long ago and forgetting its keys, one summary line a minute.
+ * what was delivered or died long ago and forgetting its keys, one summary line a minute.
  *
  * 1. Each step is a short transaction with a pause behind it: the claims come
  *    first.
  * 2. A failure is left for the next round, on a new connection; the workers tell
  *    about trouble.
  * 3. Only the messages of the relay's own scope are touched: another relay may
- *    have another max_attempts and retention for the rest.
+ *    have another max_attempts and retention for the rest. What no route wants is
+ *    only counted.
  */
 #include "relay/worker.h"
 
@@ -18,6 +19,9 @@
 #define PURGE_EVERY_MS 60000
 #define SUMMARY_EVERY_MS 60000LL
 #define AT_ONCE 500
+#define UNROUTED_TELL_EVERY_US 60000000
+/* Looking for messages without a route takes one part in so many of the time at most. */
+#define UNROUTED_SHARE 100
 #define PAUSE_MS 20
 
 /* A short transaction over AT_ONCE rows at most; *ret is how many there were. */
@@ -37,24 +41,35 @@ static int sweep(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-static int purge(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
+static int purge(struct pr_worker *worker, const char *what, int64_t after_ms, int64_t *ret,
+		 struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->relay->config;
+	const struct pr_relay_config *config = &worker->crew->config;
 	const postroom_filter old = {
 		.size = sizeof(old),
-		.status = "delivered",
+		.status = what,
 		.ns = config->scope.ns,
 		.topic = config->scope.topic,
 		.tenant_id = config->scope.tenant_id,
-		.older_than_ms = config->retention_ms,
+		.older_than_ms = after_ms,
 	};
 
 	return worker->store->ops->purge(worker->store, &old, AT_ONCE, true, ret, err);
 }
 
+static int purge_delivered(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
+{
+	return purge(worker, "delivered", worker->crew->config.retention_ms, ret, err);
+}
+
+static int purge_dead(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
+{
+	return purge(worker, "dead", worker->crew->config.dead_retention_ms, ret, err);
+}
+
 static int forget(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 {
-	return worker->store->ops->forget(worker->store, worker->relay->config.dedupe_retention_ms,
+	return worker->store->ops->forget(worker->store, worker->crew->config.dedupe_retention_ms,
 					  AT_ONCE, true, ret, err);
 }
 
@@ -69,20 +84,67 @@ static void repeat(struct pr_worker *worker, step_fn step)
 		status = pr_worker_connect(worker, false, &err);
 		if (status >= 0)
 			status = step(worker, &done, &err);
-	} while (status >= 0 && done == AT_ONCE && !pr_stop_wait(&worker->relay->stop, PAUSE_MS));
+	} while (status >= 0 && done == AT_ONCE && !pr_stop_wait(&worker->crew->stop, PAUSE_MS));
 	if (status < 0) {
 		pr_store_close(worker->store);
 		worker->store = NULL;
 	}
 }
 
+static void tell_unrouted(struct pr_worker *janitor, const struct pr_unrouted *found)
+{
+	struct pr_log *log = &janitor->log;
+
+	pr_log_event(log, found->count ? PR_LOG_WARN : PR_LOG_INFO, "OUTBOX_UNROUTED");
+	pr_log_int(log, "count", found->count);
+	if (found->count) {
+		pr_log_str(log, "namespace", found->ns);
+		pr_log_str(log, "topic", found->topic);
+	}
+	pr_log_end(log);
+	janitor->unrouted_told_us = pr_mono_us();
+}
+
+void pr_janitor_look_unrouted(struct pr_worker *janitor, bool always)
+{
+	_Atomic int64_t *known = &janitor->relay->unrouted;
+	int64_t begun_us = pr_mono_us(), before;
+	struct pr_unrouted found;
+	struct pr_err err;
+
+	if (janitor->crew->rules.count == 0 && atomic_load(known) == 0)
+		return;
+	/* At the end of a drain everything else has stopped. */
+	if (pr_worker_connect(janitor, always, &err) < 0 ||
+	    janitor->store->ops->unrouted(janitor->store, &pr_table_outbox,
+					  &janitor->crew->config.scope, PR_UNROUTED_MOST, &found,
+					  &err) < 0) {
+		pr_store_close(janitor->store);
+		janitor->store = NULL;
+		return;
+	}
+	/* It has to read past all that has a route. */
+	janitor->unrouted_at_us = pr_mono_us() + (pr_mono_us() - begun_us) * UNROUTED_SHARE;
+	before = atomic_exchange(known, found.count);
+	if ((before == 0) != (found.count == 0) ||
+	    (found.count && (always || pr_mono_us() >= janitor->unrouted_told_us +
+								UNROUTED_TELL_EVERY_US)))
+		tell_unrouted(janitor, &found);
+}
+
 void pr_janitor_summarize(struct pr_worker *janitor, bool trouble)
 {
-	struct pr_relay_totals *before = &janitor->relay->summarized;
+	struct pr_relay *relay = janitor->relay;
+	struct pr_relay_totals last, *before = &last;
 	struct pr_log *log = &janitor->log;
 	struct pr_relay_report now;
 
-	pr_relay_report(janitor->relay, &now);
+	pr_relay_report(relay, &now);
+	/* The janitor of the crew before may be at it too. */
+	pthread_mutex_lock(&relay->lock);
+	last = relay->summarized;
+	relay->summarized = now.totals;
+	pthread_mutex_unlock(&relay->lock);
 	if (!trouble && now.in_flight == 0 && memcmp(before, &now.totals, sizeof(*before)) == 0)
 		return;
 	pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_SUMMARY");
@@ -100,26 +162,29 @@ void pr_janitor_summarize(struct pr_worker *janitor, bool trouble)
 		pr_log_int(log, "lag_ms", now.rates.lag_ms);
 	pr_log_end(log);
 	pr_log_flush(log);
-	*before = now.totals;
 }
 
 void *pr_janitor_run(void *context)
 {
 	struct pr_worker *worker = context;
-	const struct pr_relay_config *config = &worker->relay->config;
+	const struct pr_relay_config *config = &worker->crew->config;
 	int64_t summary_us = pr_mono_us() + SUMMARY_EVERY_MS * 1000;
 	int64_t elapsed_ms = 0;
 
 	for (;;) {
 		pr_pulse_beat(&worker->pulse, SWEEP_EVERY_MS);
-		if (pr_stop_wait(&worker->relay->stop, SWEEP_EVERY_MS))
+		if (pr_stop_wait(&worker->crew->stop, SWEEP_EVERY_MS))
 			break;
 		repeat(worker, sweep);
 		/* In the first round too: a relay that never lives for long cleans up as well. */
 		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->retention_ms >= 0)
-			repeat(worker, purge);
+			repeat(worker, purge_delivered);
+		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->dead_retention_ms >= 0)
+			repeat(worker, purge_dead);
 		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->dedupe_retention_ms >= 0)
 			repeat(worker, forget);
+		if (pr_mono_us() >= worker->unrouted_at_us)
+			pr_janitor_look_unrouted(worker, false);
 		elapsed_ms += SWEEP_EVERY_MS;
 		/* By the clock: a purge may have taken long. */
 		if (pr_mono_us() >= summary_us) {

@@ -6,8 +6,8 @@
  *
  * 1. Nothing is published unless the lease outlasts the slice, by the monotonic
  *    clock: it is renewed, or the batch is left to whoever has it by now.
- * 2. Told to stop, or the sink unreachable: what was not begun is released at
- *    once, its attempt given back.
+ * 2. Told to stop, or the sink away: what was not begun is released at once, its
+ *    attempt given back. While it is away one message at a time is published.
  * 3. A message that did not arrive, whatever became of it, keeps back what stands
  *    behind it with its namespace, topic and key: that is released with it.
  */
@@ -89,7 +89,7 @@ static int64_t flight_ms(const struct pr_relay_config *config)
  */
 static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->relay->config;
+	const struct pr_relay_config *config = &worker->crew->config;
 	struct postroom_batch *batch = worker->batch;
 	postroom_delivery *items = batch->items + *from;
 	struct pr_lease renewed = pr_lease_from_now(config->lease_ms);
@@ -116,57 +116,67 @@ static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err
 }
 
 /* Reads the breaker's evidence from the verdicts; true while the sink may be used. */
-static bool heed(struct pr_worker *worker, const postroom_delivery *items, size_t count)
+static bool heed(struct pr_worker *worker, postroom_delivery *items, size_t count)
 {
-	struct pr_breaker *breaker = &worker->relay->breaker;
-	const postroom_delivery *unreachable = NULL;
-	bool answered = false;
+	struct pr_breaker *breaker = pr_worker_breaker(worker);
+	struct pr_breaker_heard heard = {
+		.items = items,
+		.count = count,
+		.server = worker->sink->ops->server,
+		.probe = worker->probing,
+		.pause_us = 1000 * pr_random_between(&worker->random, PR_BREAKER_PAUSE_MIN_MS,
+						     PR_BREAKER_PAUSE_MAX_MS),
+	};
+	enum pr_breaker_news news = pr_breaker_heed(breaker, pr_mono_us(), &heard);
+	char reason[300] = "";
 
-	for (size_t i = 0; i < count; i++) {
-		if (items[i].verdict == POSTROOM_UNREACHABLE)
-			unreachable = &items[i];
-		else
-			answered = true;
-	}
-	if (unreachable && pr_breaker_trip(breaker, unreachable->reason)) {
+	worker->probing = false;
+	if (news == PR_BREAKER_OPENED) {
+		pr_breaker_open_ms(breaker, pr_mono_us(), reason);
 		pr_log_event(&worker->log, PR_LOG_WARN, "OUTBOX_SINK_UNREACHABLE");
-		pr_log_str(&worker->log, "error", unreachable->reason);
+		pr_log_str(&worker->log, "error", reason);
 		pr_log_end(&worker->log);
-	}
-	if (!unreachable && answered && pr_breaker_reset(breaker)) {
+	} else if (news == PR_BREAKER_SHUT) {
 		pr_log_event(&worker->log, PR_LOG_WARN, "OUTBOX_SINK_BACK");
 		pr_log_end(&worker->log);
 	}
-	return !unreachable;
+	return !pr_breaker_is_open(breaker);
 }
 
 static int publish_slice(struct pr_worker *worker, postroom_delivery *items, size_t count,
 			 struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->relay->config;
+	const struct pr_relay_config *config = &worker->crew->config;
 	int64_t after_begin_ms = flight_ms(config) - slice_ms(config);
 	int64_t slice_end_us = pr_mono_us() + slice_ms(config) * 1000;
 	/* The process may have slept since it looked at the lease. */
 	int64_t lease_end_us = worker->lease.until_us - after_begin_ms * 1000;
+	int64_t more = pr_limit_widen(pr_worker_limit(worker));
 	struct pr_flight flight = {
 		.arena = &worker->batch->arena,
 		.policy = &config->policy,
 		.begin_until_us = slice_end_us < lease_end_us ? slice_end_us : lease_end_us,
 		.timeout_ms = config->publish_timeout_ms,
-		.stop = &worker->relay->stop,
+		.concurrency = worker->part + more,
+		.stop = &worker->crew->stop,
 		.log = &worker->log,
 	};
+	int status;
 
 	pr_pulse_beat(&worker->pulse, 0);
-	return worker->sink->ops->publish(worker->sink, items, count, &flight, err);
+	status = worker->sink->ops->publish(worker->sink, items, count, &flight, err);
+	pr_limit_leave(pr_worker_limit(worker), more);
+	return status;
 }
 
 /* Publishes from *from on until all is over or something says stop; *from moves along. */
 static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err *err)
 {
+	const struct pr_relay_config *config = &worker->crew->config;
 	struct postroom_batch *batch = worker->batch;
+	int64_t took_us = 0;
 
-	while (*from < batch->count && !pr_stop_requested(&worker->relay->stop)) {
+	while (*from < batch->count && !pr_stop_requested(&worker->crew->stop)) {
 		struct pr_err unheard;
 		postroom_delivery *items;
 		size_t left, done;
@@ -178,7 +188,9 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 		left = batch->count - *from;
 		if (status < 0 || left == 0)
 			return status;
+		took_us -= pr_mono_us();
 		broken = publish_slice(worker, items, left, err);
+		took_us += pr_mono_us();
 		keep_back(worker, items, left);
 		status = bring_forward(worker, items, left, &done, broken < 0 ? &unheard : err);
 		if (status < 0)
@@ -189,8 +201,12 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 			pr_settle_items(worker, items, done, &unheard);
 			return broken;
 		}
-		if (done == left && usable)
+		if (done == left && usable) {
+			worker->batch_limit = pr_limit_adapt(worker->batch_limit,
+							     (int32_t)config->batch_size,
+							     (int64_t)batch->count, took_us);
 			return pr_settle_last(worker, items, done, err);
+		}
 		status = pr_settle_items(worker, items, done, err);
 		if (status < 0 || !usable || done == 0)
 			return status;
@@ -198,13 +214,43 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 	return POSTROOM_OK;
 }
 
+/* One message finds out whether the sink is back; the others are only there to choose it from. */
+static int publish_probe(struct pr_worker *worker, size_t *from, struct pr_err *err)
+{
+	struct postroom_batch *batch = worker->batch;
+	postroom_delivery *items, first;
+	struct pr_err unheard;
+	size_t chosen;
+	int broken;
+	int status = keep_lease(worker, from, err);
+
+	if (status < 0 || *from == batch->count)
+		return status;
+	items = batch->items + *from;
+	chosen = pr_breaker_choose(pr_worker_breaker(worker), items, batch->count - *from,
+				   pr_sink_order(items, batch->count - *from, &batch->arena));
+	first = items[0];
+	items[0] = items[chosen];
+	items[chosen] = first;
+	broken = publish_slice(worker, items, 1, err);
+	heed(worker, items, 1);
+	if (!is_over(items))
+		return broken;
+	*from += 1;
+	status = pr_settle_items(worker, items, 1, broken < 0 ? &unheard : err);
+	return broken < 0 ? broken : status;
+}
+
 int pr_publish_batch(struct pr_worker *worker, struct pr_err *err)
 {
 	struct postroom_batch *batch = worker->batch;
 	struct pr_err later;
 	size_t from = 0;
-	int status = publish_slices(worker, &from, err);
+	int status = worker->probing ? publish_probe(worker, &from, err)
+				     : publish_slices(worker, &from, err);
 
+	if (from < batch->count)
+		pr_limit_give_back(pr_worker_limit(worker), worker->taken - (int64_t)from);
 	if (from < batch->count && pr_lease_left_ms(worker->lease) > 0) {
 		int released = pr_settle_items(worker, batch->items + from, batch->count - from,
 					       status < 0 ? &later : err);

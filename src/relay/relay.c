@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starts the workers and the janitor, waits for the workers, cleans up.
+ * Has a crew work, puts another in its place when the configuration changes, waits
+ * for them, cleans up.
  *
  * 1. Wrong settings, an unusable database and a sink that can not be opened are
  *    found before the first thread starts.
  * 2. When one worker ends with an error, all end, and the error is the relay's.
+ * 3. A new configuration is used as a whole or not at all. Until the new crew is at
+ *    work the old one is; then that finishes and settles what it has in flight.
  */
 #include "relay/relay.h"
 
@@ -13,10 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-/* What a step may take beyond its own deadline when everything is slow. */
-#define BUSY_MACHINE_MS 1000
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -59,8 +58,8 @@ int pr_relay_config_check(struct pr_relay_config *config, struct pr_err *err)
 int pr_relay_try(const struct pr_relay *relay, struct pr_err *err)
 {
 	struct pr_store_config config = {
-		.url = relay->config.url,
-		.schema = relay->config.schema,
+		.url = relay->crew->config.url,
+		.schema = relay->crew->config.schema,
 		.create = true,
 		.busy_wait_ms = PR_DRAIN_PATIENCE_MS,
 		.stop = &relay->stop,
@@ -78,11 +77,11 @@ int pr_relay_try(const struct pr_relay *relay, struct pr_err *err)
 /* A server that is down is waited for; a file that is not there will not come by itself. */
 int pr_relay_ready(struct pr_relay *relay, struct pr_err *err)
 {
-	struct pr_worker *janitor = &relay->janitor;
+	struct pr_worker *janitor = &relay->crew->janitor;
 	int status;
 
 	while ((status = pr_relay_try(relay, err)) == POSTROOM_UNAVAILABLE &&
-	       !pr_store_is_embedded(relay->config.url)) {
+	       !pr_store_is_embedded(relay->crew->config.url)) {
 		if (pr_stop_requested(&relay->stop))
 			return pr_err_set(err, POSTROOM_STOPPED,
 					  "told to stop while waiting for the database");
@@ -94,27 +93,6 @@ int pr_relay_ready(struct pr_relay *relay, struct pr_err *err)
 	return status;
 }
 
-static void prepare_worker(struct pr_relay *relay, struct pr_worker *worker)
-{
-	const struct pr_relay_config *config = &relay->config;
-
-	worker->relay = relay;
-	/* Publishing, settling and any answer of the database end within a lease. */
-	worker->pulse.step_ms = relay->config.lease_ms + BUSY_MACHINE_MS;
-	worker->batch = &worker->batches[0];
-	if (config->log)
-		pr_log_init_call(&worker->log, config->log_level, config->log, config->log_context);
-	else
-		pr_log_init(&worker->log, STDERR_FILENO, config->log_level, config->log_format);
-}
-
-static int open_sink(const struct pr_relay_config *config, struct pr_sink **ret, struct pr_err *err)
-{
-	if (config->callback.publish)
-		return pr_sink_open_callback(&config->callback, ret, err);
-	return pr_sink_open(config->to, ret, err);
-}
-
 int pr_relay_make(const struct pr_relay_config *config, struct pr_relay **ret, struct pr_err *err)
 {
 	struct pr_relay *relay = calloc(1, sizeof(*relay));
@@ -122,21 +100,14 @@ int pr_relay_make(const struct pr_relay_config *config, struct pr_relay **ret, s
 
 	if (!relay)
 		return pr_err_nomem(err);
-	relay->config = *config;
-	relay->stop.fd = -1;
-	pr_breaker_init(&relay->breaker);
+	relay->stop.fd = relay->stop.event = -1;
+	relay->grace_ms = config->shutdown_grace_ms;
+	pthread_mutex_init(&relay->lock, NULL);
+	pthread_cond_init(&relay->ended, NULL);
 	pr_rates_init(&relay->rates, pr_mono_us());
-	prepare_worker(relay, &relay->janitor);
-	snprintf(relay->janitor.name, sizeof(relay->janitor.name), "janitor");
-	relay->workers = calloc((size_t)config->workers, sizeof(*relay->workers));
-	status = relay->workers ? pr_stop_init(&relay->stop, err) : pr_err_nomem(err);
-	for (int64_t i = 0; status >= 0 && i < config->workers; i++) {
-		struct pr_worker *worker = &relay->workers[i];
-
-		prepare_worker(relay, worker);
-		snprintf(worker->name, sizeof(worker->name), "worker %d", (int)i + 1);
-		status = open_sink(config, &worker->sink, err);
-	}
+	status = pr_stop_init(&relay->stop, err);
+	if (status >= 0)
+		status = pr_crew_make(relay, config, &relay->crew, err);
 	if (status < 0) {
 		pr_relay_close(relay);
 		return status;
@@ -160,46 +131,165 @@ int pr_relay_open(const struct pr_relay_config *config, struct pr_relay **ret, s
 	return POSTROOM_OK;
 }
 
-static int start(struct pr_worker *worker, void *(*body)(void *), struct pr_err *err)
+/* Takes a crew that has ended out of those before the present one; NULL: none has. */
+static struct pr_crew *take_former(struct pr_relay *relay)
 {
-	int code = pthread_create(&worker->thread, NULL, body, worker);
+	for (struct pr_crew **at = &relay->crew->next; *at; at = &(*at)->next) {
+		struct pr_crew *crew = *at;
 
-	if (code)
-		return pr_err_set(err, POSTROOM_NOMEM, "starting a thread: %s", strerror(code));
-	pthread_setname_np(worker->thread, worker->name);
-	worker->started = true;
-	return POSTROOM_OK;
+		if (crew->working == 0) {
+			*at = crew->next;
+			return crew;
+		}
+	}
+	return NULL;
+}
+
+/* Until the present crew has ended, and all before it. Held: the lock. */
+static int wait_for_crews(struct pr_relay *relay, int status, struct pr_err *err)
+{
+	while (relay->crew->working > 0 || relay->crew->next) {
+		struct pr_crew *former = take_former(relay);
+
+		if (!former) {
+			pthread_cond_wait(&relay->ended, &relay->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&relay->lock);
+		status = pr_crew_join(former, status, err);
+		pr_crew_free(former);
+		pthread_mutex_lock(&relay->lock);
+	}
+	return status;
 }
 
 int pr_relay_run(struct pr_relay *relay, struct pr_err *err)
 {
-	int64_t workers = relay->config.workers;
-	int status = start(&relay->janitor, pr_janitor_run, err);
+	struct pr_worker *janitor;
+	bool drained;
+	int status;
 
-	for (int64_t i = 0; status >= 0 && i < workers; i++)
-		status = start(&relay->workers[i], pr_worker_run, err);
-	if (status < 0)
-		pr_relay_stop(relay);
-	for (int64_t i = 0; i < workers; i++) {
-		struct pr_worker *worker = &relay->workers[i];
-
-		if (worker->started)
-			pthread_join(worker->thread, NULL);
-		if (worker->status < 0 && status >= 0) {
-			*err = worker->err;
-			status = worker->status;
-		}
-	}
+	pthread_mutex_lock(&relay->lock);
+	relay->running = true;
+	status = pr_crew_start(relay->crew, err);
+	status = wait_for_crews(relay, status, err);
+	relay->running = false;
+	janitor = &relay->crew->janitor;
+	drained = relay->crew->config.drain && !pr_stop_requested(&relay->stop);
 	pr_relay_stop(relay);
-	if (relay->janitor.started)
-		pthread_join(relay->janitor.thread, NULL);
-	pr_janitor_summarize(&relay->janitor, false);
+	pthread_mutex_unlock(&relay->lock);
+	status = pr_crew_join(relay->crew, status, err);
+	if (drained)
+		pr_janitor_look_unrouted(janitor, true);
+	pr_janitor_summarize(janitor, false);
 	return status;
+}
+
+static bool same(const char *a, const char *b)
+{
+	return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+/* What can not change while a relay runs stays as it was; ret names what was to change. */
+static void keep_fixed(const struct pr_relay_config *now, struct pr_relay_config *next,
+		       char *ret, size_t size)
+{
+	const struct {
+		const char *name;
+		bool changed;
+	} fixed[] = {
+		{ "database", !same(now->url, next->url) },
+		{ "schema", !same(now->schema, next->schema) },
+		{ "max_attempts", now->policy.max_attempts != next->policy.max_attempts },
+		{ "base_delay", now->policy.base_delay_ms != next->policy.base_delay_ms },
+		{ "max_delay", now->policy.max_delay_ms != next->policy.max_delay_ms },
+		{ "backoff", now->policy.backoff != next->policy.backoff },
+		{ "on_dead", now->policy.block != next->policy.block },
+	};
+	size_t used = 0;
+
+	ret[0] = '\0';
+	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+		if (fixed[i].changed && used < size)
+			used += (size_t)snprintf(ret + used, size - used, "%s%s", used ? " " : "",
+						 fixed[i].name);
+	}
+	next->url = now->url;
+	next->schema = now->schema;
+	next->policy.max_attempts = now->policy.max_attempts;
+	next->policy.base_delay_ms = now->policy.base_delay_ms;
+	next->policy.max_delay_ms = now->policy.max_delay_ms;
+	next->policy.backoff = now->policy.backoff;
+	next->policy.block = now->policy.block;
+	next->drain = now->drain;
+}
+
+/* By a log of its own: the janitor's is in use. */
+static void tell_reloaded(struct pr_relay *relay, const char *kept)
+{
+	struct pr_log lines, *log = &lines;
+
+	pr_crew_init_log(relay->crew, log);
+	if (*kept) {
+		pr_log_event(log, PR_LOG_WARN, "OUTBOX_RELOAD_KEPT");
+		pr_log_str(log, "settings", kept);
+		pr_log_str(log, "advice", "restart the relay to change them");
+		pr_log_end(log);
+	}
+	pr_log_event(log, PR_LOG_INFO, "OUTBOX_RELOADED");
+	pr_log_int(log, "sinks", (int64_t)relay->crew->outlet_count);
+	pr_log_end(log);
+	pr_log_release(log);
+}
+
+/* The new crew begins, the old one is told to finish. Held: the lock. */
+static int change_crews(struct pr_relay *relay, struct pr_crew *crew, struct pr_err *err)
+{
+	struct pr_crew *before = relay->crew;
+	int status;
+
+	if (pr_stop_requested(&relay->stop))
+		return pr_err_set(err, POSTROOM_STOPPED, "the relay is stopping");
+	status = relay->running ? pr_crew_start(crew, err) : POSTROOM_OK;
+	if (status < 0)
+		return status;
+	crew->next = before;
+	relay->crew = crew;
+	atomic_store(&relay->grace_ms, crew->config.shutdown_grace_ms);
+	pr_crew_stop(before);
+	pthread_cond_signal(&relay->ended);
+	return POSTROOM_OK;
+}
+
+int pr_relay_reload(struct pr_relay *relay, const struct pr_relay_config *config,
+		    struct pr_err *err)
+{
+	struct pr_relay_config next = *config;
+	struct pr_crew *crew = NULL;
+	struct pr_err ignored;
+	char kept[200];
+	int status;
+
+	/* Nobody but the caller puts another crew in its place. */
+	keep_fixed(&relay->crew->config, &next, kept, sizeof(kept));
+	status = pr_crew_make(relay, &next, &crew, err);
+	if (status < 0)
+		return status;
+	pthread_mutex_lock(&relay->lock);
+	status = change_crews(relay, crew, err);
+	pthread_mutex_unlock(&relay->lock);
+	if (status < 0) {
+		pr_crew_join(crew, POSTROOM_OK, &ignored);
+		pr_crew_free(crew);
+		return status;
+	}
+	tell_reloaded(relay, kept);
+	return POSTROOM_OK;
 }
 
 void pr_relay_stop(struct pr_relay *relay)
 {
-	pr_stop_request(&relay->stop, relay->config.shutdown_grace_ms);
+	pr_stop_request(&relay->stop, atomic_load(&relay->grace_ms));
 }
 
 void pr_relay_reopen(struct pr_relay *relay)
@@ -221,29 +311,37 @@ void pr_relay_report(struct pr_relay *relay, struct pr_relay_report *ret)
 	pr_relay_totals(relay, &ret->totals);
 	pr_rates_read(&relay->rates, pr_mono_us(), &ret->rates);
 	ret->in_flight = 0;
-	for (int64_t i = 0; i < relay->config.workers; i++)
-		ret->in_flight += atomic_load(&relay->workers[i].in_flight);
-}
-
-static void release_worker(struct pr_worker *worker)
-{
-	pr_store_close(worker->store);
-	pr_sink_close(worker->sink);
-	for (size_t i = 0; i < 2; i++)
-		pr_batch_release(&worker->batches[i]);
-	pr_log_release(&worker->log);
+	pthread_mutex_lock(&relay->lock);
+	for (const struct pr_crew *crew = relay->crew; crew; crew = crew->next) {
+		for (size_t i = 0; i < crew->outlet_count; i++) {
+			for (int64_t n = 0; n < crew->config.workers; n++)
+				ret->in_flight += atomic_load(&crew->outlets[i].workers[n].in_flight);
+		}
+	}
+	pthread_mutex_unlock(&relay->lock);
 }
 
 void pr_relay_close(struct pr_relay *relay)
 {
 	if (!relay)
 		return;
-	for (int64_t i = 0; relay->workers && i < relay->config.workers; i++)
-		release_worker(&relay->workers[i]);
-	release_worker(&relay->janitor);
-	free(relay->workers);
-	pr_breaker_release(&relay->breaker);
+	while (relay->crew) {
+		struct pr_crew *crew = relay->crew;
+
+		relay->crew = crew->next;
+		pr_crew_free(crew);
+	}
+	while (relay->gates) {
+		struct pr_gate *gate = relay->gates;
+
+		relay->gates = gate->next;
+		pr_breaker_release(&gate->breaker);
+		pr_limit_release(&gate->limit);
+		free(gate);
+	}
 	pr_rates_release(&relay->rates);
+	pthread_cond_destroy(&relay->ended);
+	pthread_mutex_destroy(&relay->lock);
 	pr_stop_release(&relay->stop);
 	free(relay);
 }

@@ -11,6 +11,8 @@
 #include "sink/callback.h"
 #include "store/store.h"
 
+#define PR_CONCURRENCY_MAX 10000
+
 /* One sink of a configuration and how it may be used. */
 struct pr_relay_sink {
 	const char *name; /* NULL: not from a configuration */
@@ -32,6 +34,8 @@ struct pr_relay_config {
 	const char *url;    /* database */
 	const char *schema; /* PostgreSQL; NULL: the first of the search_path */
 	const char *to;	    /* sink URL */
+	int64_t concurrency; /* of that sink, as in struct pr_relay_sink */
+	double rate;
 	const struct pr_relay_sink *sinks; /* instead of it, with routes */
 	size_t sink_count;
 	const struct pr_relay_route *routes;
@@ -46,6 +50,7 @@ struct pr_relay_config {
 	int64_t shutdown_grace_ms;
 	struct pr_policy policy;
 	int64_t retention_ms; /* delivered messages in scope are purged after this; < 0: never */
+	int64_t dead_retention_ms;   /* the same for dead ones */
 	int64_t dedupe_retention_ms; /* keys whose messages have gone are forgotten; < 0: never */
 	bool drain;		     /* stop when nothing is left to do */
 	enum pr_log_level log_level;
@@ -70,6 +75,15 @@ int pr_relay_try(const struct pr_relay *relay, struct pr_err *err);
 /* Runs until stopped or drained. POSTROOM_OK, or why it had to give up. */
 int pr_relay_run(struct pr_relay *relay, struct pr_err *err);
 
+/*
+ * Works by another configuration from now on, from any one thread while it runs.
+ * All its sinks are opened first; on failure nothing has changed. What is in flight
+ * is finished by the old one. What can not change (the database, the retry policy)
+ * stays, and a line of the log says so. POSTROOM_STOPPED: it is stopping.
+ */
+int pr_relay_reload(struct pr_relay *relay, const struct pr_relay_config *config,
+		    struct pr_err *err);
+
 /* Safe from a signal handler and from any thread. */
 void pr_relay_stop(struct pr_relay *relay);
 void pr_relay_reopen(struct pr_relay *relay); /* sinks reopen their files */
@@ -87,6 +101,9 @@ struct pr_relay_report {
 };
 void pr_relay_report(struct pr_relay *relay, struct pr_relay_report *ret);
 
+/* Messages without a route are not counted further than this. */
+#define PR_UNROUTED_MOST 1000
+
 /* How it is, told without waiting for anybody. */
 struct pr_relay_health {
 	bool running;	   /* every thread has begun its work */
@@ -94,8 +111,11 @@ struct pr_relay_health {
 	char who[20];	   /* which one */
 	bool overdue;	   /* told to stop, and the grace has passed */
 	int64_t database_away_ms; /* 0: it is there */
-	int64_t sink_away_ms;	  /* 0: it is there */
-	char reason[300];	  /* why the sink is away */
+	int sinks_away;
+	int64_t sink_away_ms; /* the one that has been away for longest; 0: all are there */
+	char sink[64];	      /* its name; "" without a configuration */
+	char reason[300];     /* why it is away */
+	int64_t unrouted;     /* messages that no route wants; PR_UNROUTED_MOST: or more */
 };
 void pr_relay_health(struct pr_relay *relay, struct pr_relay_health *ret);
 

@@ -8,7 +8,8 @@
  * 3. While the database is away settling is tried again until the lease ends:
  *    what was published and can not be written down will be delivered again.
  * 4. Claiming the next batch on the way never stands in the way of settling: if
- *    both together fail, settling alone is tried as ever.
+ *    both together fail, settling alone is tried as ever. None is claimed before
+ *    its rate allows some of it.
  */
 #include "relay/worker.h"
 
@@ -20,7 +21,7 @@ static void tell_failure(struct pr_worker *worker, const postroom_delivery *item
 	pr_log_str(log, "id", item->id);
 	pr_log_str(log, "key", pr_log_key(item));
 	pr_log_int(log, "retry", item->attempt);
-	pr_log_int(log, "max", worker->relay->config.policy.max_attempts);
+	pr_log_int(log, "max", worker->crew->config.policy.max_attempts);
 	pr_log_str(log, "error", item->reason);
 	pr_log_end(log);
 	atomic_fetch_add(&worker->relay->totals.failed, 1);
@@ -68,7 +69,7 @@ static void tell(struct pr_worker *worker, const postroom_delivery *items, size_
 int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t count,
 		    struct pr_err *err)
 {
-	const struct pr_policy *policy = &worker->relay->config.policy;
+	const struct pr_policy *policy = &worker->crew->config.policy;
 	int status;
 
 	if (count == 0)
@@ -81,7 +82,7 @@ int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t c
 							    count, policy, err);
 		if (status >= 0 || status == POSTROOM_LEASE_LOST)
 			break;
-		if (pr_lease_left_ms(worker->lease) <= 0 || pr_stop_overdue(&worker->relay->stop))
+		if (pr_lease_left_ms(worker->lease) <= 0 || pr_stop_overdue(&worker->crew->stop))
 			return status;
 		status = pr_worker_trouble(worker, err);
 		if (status < 0)
@@ -94,19 +95,26 @@ int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t c
 int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t count,
 		   struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->relay->config;
+	const struct pr_relay_config *config = &worker->crew->config;
+	struct pr_limit *limit = pr_worker_limit(worker);
 	struct postroom_store *store = worker->store;
+	int64_t wait_ms;
 	struct pr_next next;
 	int status;
 
-	if (!store || pr_stop_requested(&worker->relay->stop))
+	if (!store || pr_stop_requested(&worker->crew->stop))
 		return pr_settle_items(worker, items, count, err);
-	next = pr_claim_prepare(worker, (int32_t)config->batch_size);
+	worker->taken = pr_limit_take(limit, worker->batch_limit, pr_mono_us(), &wait_ms);
+	if (worker->taken == 0)
+		return pr_settle_items(worker, items, count, err);
+	next = pr_claim_prepare(worker, (int32_t)worker->taken);
 	pr_pulse_beat(&worker->pulse, 0);
 	status = store->ops->turn(store, &pr_table_outbox, items, count, &config->policy,
 				  &next.claim, next.batch, err);
-	if (status < 0 && status != POSTROOM_LEASE_LOST)
+	if (status < 0 && status != POSTROOM_LEASE_LOST) {
+		pr_limit_give_back(limit, worker->taken);
 		return pr_settle_items(worker, items, count, err);
+	}
 	tell(worker, items, count);
 	pr_claim_receive(worker, &next);
 	return POSTROOM_OK;

@@ -14,21 +14,30 @@
 /* An idle --drain looks often: somebody waits for it. */
 #define DRAIN_POLL_MS 20
 
+/* One of so many is the probe: so many poisoned ones in front can not keep the sink away. */
+#define PROBE_AMONG 50
+
+#define SINK_WAIT_MAX_MS 2000
+
+/* Between two looks for a part of the sink's concurrency. */
+#define PART_WAIT_MS 20
+
 /* Between two tries of a database that is away. */
 #define PAUSE_MAX_MS 1000
 
 int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *err)
 {
-	struct pr_relay *relay = worker->relay;
+	const struct pr_crew *crew = worker->crew;
 	struct pr_store_config config = {
-		.url = relay->config.url,
-		.schema = relay->config.schema,
+		.url = crew->config.url,
+		.schema = crew->config.schema,
 		/* An answer that comes after the lease is worth nothing. */
-		.answer_ms = relay->config.lease_ms,
-		.busy_wait_ms = relay->config.drain ? PR_DRAIN_PATIENCE_MS : -1,
-		.stop = &relay->stop,
+		.answer_ms = crew->config.lease_ms,
+		.busy_wait_ms = crew->config.drain ? PR_DRAIN_PATIENCE_MS : -1,
+		.stop = &crew->stop,
 		.pulse = &worker->pulse,
 		.finishing = finishing,
+		.rules = worker->outlet ? worker->outlet->rules : crew->rules,
 	};
 	int status;
 
@@ -47,7 +56,7 @@ int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *e
 
 int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err)
 {
-	struct pr_relay *relay = worker->relay;
+	const struct pr_crew *crew = worker->crew;
 
 	if (err->status == POSTROOM_STOPPED)
 		return POSTROOM_OK;
@@ -58,12 +67,12 @@ int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err)
 	pr_log_end(&worker->log);
 	pr_store_close(worker->store);
 	worker->store = NULL;
-	if (relay->config.drain &&
+	if (crew->config.drain &&
 	    pr_mono_us() - worker->trouble_since_us >= PR_DRAIN_PATIENCE_MS * 1000LL)
 		return err->status;
 	pr_pulse_beat(&worker->pulse, PAUSE_MAX_MS);
 	/* While stopping, what is published still wants to be settled: shorter pauses, but pauses. */
-	if (pr_stop_wait(&relay->stop, pr_random_between(&worker->random, 200, PAUSE_MAX_MS)))
+	if (pr_stop_wait(&crew->stop, pr_random_between(&worker->random, 200, PAUSE_MAX_MS)))
 		pr_stop_wait(NULL, 50);
 	return POSTROOM_OK;
 }
@@ -118,7 +127,7 @@ static void tell_deaf(struct pr_worker *worker)
  */
 static int rest(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->relay->config;
+	const struct pr_relay_config *config = &worker->crew->config;
 	int64_t longest_ms = config->drain ? DRAIN_POLL_MS : config->poll_interval_ms;
 	struct pr_claim claim = { .scope = config->scope, .block = config->policy.block };
 	bool unfinished = true;
@@ -136,8 +145,8 @@ static int rest(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
 	worker->rest_ms = worker->rest_ms ? worker->rest_ms * 2 : 1;
 	/* Jitter, or a fleet of relays would poll in step. */
 	if (worker->rest_ms >= longest_ms)
-		worker->rest_ms = pr_random_between(&worker->random,
-						    longest_ms - longest_ms / 4, longest_ms);
+		worker->rest_ms = pr_random_between(&worker->random, longest_ms - longest_ms / 4,
+						    longest_ms);
 	pr_log_flush(&worker->log);
 	pr_pulse_beat(&worker->pulse, worker->rest_ms);
 	status = worker->store->ops->wait(worker->store, &pr_table_outbox, &config->scope,
@@ -146,50 +155,84 @@ static int rest(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
 	return status;
 }
 
-/* The sink is away; true when a drain has waited long enough. */
+/*
+ * What the sink's limits and its breaker let through now: that many messages may
+ * be claimed. If none, *ret_wait_ms says when to ask again.
+ */
+static int32_t ask_for_work(struct pr_worker *worker, int64_t *ret_wait_ms)
+{
+	const struct pr_relay_config *config = &worker->crew->config;
+	struct pr_breaker *breaker = pr_worker_breaker(worker);
+	struct pr_limit *limit = pr_worker_limit(worker);
+	int64_t now_us = pr_mono_us();
+	enum pr_breaker_answer answer;
+
+	*ret_wait_ms = PART_WAIT_MS;
+	if (!pr_limit_enter(limit, &worker->part))
+		return 0;
+	answer = pr_breaker_ask(breaker, now_us, config->lease_ms * 1000, ret_wait_ms);
+	worker->probing = answer == PR_BREAKER_PROBE;
+	worker->taken = 0;
+	if (answer != PR_BREAKER_OPEN)
+		worker->taken = pr_limit_take(limit, worker->probing ? 1 : worker->batch_limit,
+					      now_us, ret_wait_ms);
+	if (worker->taken > 0)
+		return worker->probing ? PROBE_AMONG : (int32_t)worker->taken;
+	if (worker->probing)
+		pr_breaker_leave(breaker, now_us);
+	pr_limit_leave(limit, worker->part);
+	return 0;
+}
+
+/* The sink is away or has had enough; true when a drain has waited long enough. */
 static bool wait_for_sink(struct pr_worker *worker, int64_t wait_ms, struct pr_err *err)
 {
-	struct pr_relay *relay = worker->relay;
+	const struct pr_crew *crew = worker->crew;
 	char reason[300];
-	int64_t open_ms = pr_breaker_open_ms(&relay->breaker, reason);
+	int64_t open_ms = pr_breaker_open_ms(pr_worker_breaker(worker), pr_mono_us(), reason);
 
-	if (relay->config.drain && open_ms >= PR_DRAIN_PATIENCE_MS) {
+	if (crew->config.drain && open_ms >= PR_DRAIN_PATIENCE_MS) {
+		const char *name = worker->outlet->sink->name;
+
 		pr_err_set(err, POSTROOM_SINK,
-			   "the sink has been unreachable for %d s (%s); the messages wait, "
+			   "the sink%s%.60s has been unreachable for %d s (%s); the messages wait, "
 			   "nothing is lost",
-			   PR_DRAIN_PATIENCE_MS / 1000, reason);
+			   name ? " " : "", name ? name : "", PR_DRAIN_PATIENCE_MS / 1000, reason);
+		worker->gave_up = true;
 		return true;
 	}
+	/* A slow rate may let nothing through for days. */
+	if (wait_ms > SINK_WAIT_MAX_MS)
+		wait_ms = SINK_WAIT_MAX_MS;
+	pr_log_flush(&worker->log);
 	pr_pulse_beat(&worker->pulse, wait_ms);
-	pr_stop_wait(&relay->stop, wait_ms);
+	pr_stop_wait(&crew->stop, wait_ms);
 	return false;
 }
 
 static int work(struct pr_worker *worker)
 {
-	struct pr_relay *relay = worker->relay;
+	const struct pr_crew *crew = worker->crew;
 	struct pr_err *err = &worker->err;
 	bool done = false;
 
-	while (!done && !pr_stop_requested(&relay->stop)) {
-		int32_t limit = (int32_t)relay->config.batch_size;
+	while (!done && !pr_stop_requested(&crew->stop)) {
 		int64_t wait_ms;
 		bool dry = false;
+		int32_t limit;
 		int status;
 
 		pr_pulse_beat(&worker->pulse, 0);
-		switch (pr_breaker_ask(&relay->breaker, &wait_ms)) {
-		case PR_BREAKER_OPEN:
+		limit = ask_for_work(worker, &wait_ms);
+		if (limit == 0) {
 			if (wait_for_sink(worker, wait_ms, err))
 				return err->status;
 			continue;
-		case PR_BREAKER_PROBE:
-			limit = 1;
-			break;
-		case PR_BREAKER_CLOSED:
-			break;
 		}
 		status = pass(worker, limit, &dry, err);
+		pr_limit_leave(pr_worker_limit(worker), worker->part);
+		if (worker->probing)
+			pr_breaker_leave(pr_worker_breaker(worker), pr_mono_us());
 		if (status >= 0 && dry)
 			status = rest(worker, &done, err);
 		if (status == POSTROOM_SINK || status == POSTROOM_NOMEM)
@@ -205,12 +248,17 @@ static int work(struct pr_worker *worker)
 void *pr_worker_run(void *context)
 {
 	struct pr_worker *worker = context;
+	struct pr_relay *relay = worker->relay;
 
 	worker->status = work(worker);
 	/* A worker that can not go on takes the others along: no half-dead relay. */
-	if (worker->status < 0)
-		pr_stop_request(&worker->relay->stop, worker->relay->config.shutdown_grace_ms);
+	if (worker->status < 0 && !worker->gave_up)
+		pr_relay_stop(relay);
 	pr_log_flush(&worker->log);
 	pr_pulse_end(&worker->pulse);
+	pthread_mutex_lock(&relay->lock);
+	worker->crew->working--;
+	pthread_cond_signal(&relay->ended);
+	pthread_mutex_unlock(&relay->lock);
 	return NULL;
 }

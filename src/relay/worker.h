@@ -3,9 +3,11 @@
 #ifndef PR_RELAY_WORKER_H
 #define PR_RELAY_WORKER_H
 
+#include "base/arena.h"
 #include "base/pulse.h"
 #include "relay/breaker.h"
 #include "relay/lease.h"
+#include "relay/limit.h"
 #include "relay/relay.h"
 #include "sink/sink.h"
 
@@ -20,11 +22,14 @@
 
 struct pr_worker {
 	struct pr_relay *relay;
+	struct pr_crew *crew;
+	struct pr_outlet *outlet; /* NULL: the janitor */
 	pthread_t thread;
 	char name[20]; /* for people and top: "worker 1" */
 	struct pr_pulse pulse;
 	bool started;
 	int status; /* how it ended */
+	bool gave_up; /* on a sink that stays away, when draining: the others go on */
 	struct pr_err err;
 	struct postroom_store *store; /* NULL while the database is away */
 	char id[PR_UUID_SIZE];	      /* locked_by, the same through all reconnects */
@@ -38,24 +43,90 @@ struct pr_worker {
 	int64_t rest_ms;	 /* how long it rested the last time; 0: it had work since */
 	int64_t suspects_at_us;	 /* when to look for expired leases again */
 	bool suspected;		 /* the last pass found one: now it is the others' turn */
+	bool probing;		 /* it is to find out whether the sink is back, and has not yet */
+	int32_t batch_limit;	 /* claimed at once, as the sink is fast */
+	int64_t taken;		 /* of the sink's rate, for the batch at hand */
+	int64_t part;		 /* of the sink's concurrency; 0: there is no limit */
 	unsigned reopened;	 /* the last reopen request this worker has followed */
 	_Atomic int64_t trouble_since_us; /* since when the database fails; 0: it does not */
+	int64_t unrouted_at_us;	 /* the janitor's: when to look for messages without a route again */
+	int64_t unrouted_told_us; /* and when it was last said that there are some */
+};
+
+/* What is known of a sink, whatever configuration it is used by: a reload forgets no outage. */
+struct pr_gate {
+	struct pr_gate *next;
+	struct pr_breaker breaker;
+	struct pr_limit limit;
+	char sink[]; /* its name and URL */
+};
+
+/*
+ * One sink with everything that belongs to it. Outlets share nothing: one that is
+ * away, or slow, costs the others nothing.
+ */
+struct pr_outlet {
+	struct pr_crew *crew;
+	const struct pr_relay_sink *sink;
+	struct pr_gate *gate;
+	struct pr_rules rules;	   /* its messages */
+	struct pr_worker *workers; /* crew->config.workers of them */
+};
+
+/* All who work by one configuration. */
+struct pr_crew {
+	struct pr_crew *next; /* the one before it, which is finishing */
+	struct pr_relay *relay;
+	struct pr_arena strings; /* the configuration's, and what was made of it */
+	struct pr_relay_config config;
+	struct pr_stop stop; /* under the relay's */
+	struct pr_outlet *outlets;
+	size_t outlet_count;
+	struct pr_rules rules;	  /* of all outlets together */
+	struct pr_worker janitor; /* a worker without an outlet */
+	int64_t working;	  /* workers that have not ended; under the relay's lock */
 };
 
 struct pr_relay {
-	struct pr_relay_config config;
 	struct pr_stop stop;
-	struct pr_breaker breaker;
+	_Atomic int64_t grace_ms;
+	pthread_mutex_t lock; /* for what follows; nobody waits for anything while holding it */
+	pthread_cond_t ended; /* a worker has */
+	struct pr_crew *crew; /* who works now, and those before who are not done yet */
+	bool running;
+	struct pr_gate *gates;
 	struct pr_rates rates;
-	struct pr_worker *workers;
-	struct pr_worker janitor; /* a worker without a sink */
 	_Atomic unsigned reopen_requests;
 	atomic_bool told_deaf; /* that commits do not wake it */
+	_Atomic int64_t unrouted; /* messages that no route wants, when last looked at */
 	struct {
 		_Atomic int64_t fetched, delivered, failed, dead, lost;
 	} totals;
 	struct pr_relay_totals summarized; /* by the last summary */
 };
+
+/* Of the worker's sink. */
+static inline struct pr_breaker *pr_worker_breaker(struct pr_worker *worker)
+{
+	return &worker->outlet->gate->breaker;
+}
+
+static inline struct pr_limit *pr_worker_limit(struct pr_worker *worker)
+{
+	return &worker->outlet->gate->limit;
+}
+
+/* crew.c: complete, with every sink open and no thread started. */
+int pr_crew_make(struct pr_relay *relay, const struct pr_relay_config *config, struct pr_crew **ret,
+		 struct pr_err *err);
+/* All threads; after a failure those that there are have been told to stop. Held: the relay's lock. */
+int pr_crew_start(struct pr_crew *crew, struct pr_err *err);
+void pr_crew_stop(struct pr_crew *crew);
+/* Waits for all of them. status and err: a failure so far, or else the first of theirs. */
+int pr_crew_join(struct pr_crew *crew, int status, struct pr_err *err);
+void pr_crew_free(struct pr_crew *crew);
+/* Writes where the crew's own logs do. */
+void pr_crew_init_log(const struct pr_crew *crew, struct pr_log *log);
 
 /* A thread's body; sets worker->status. */
 void *pr_worker_run(void *worker);
@@ -63,6 +134,9 @@ void *pr_janitor_run(void *worker);
 
 /* One line about what has happened since the last one; none if nothing has, unless there is trouble. */
 void pr_janitor_summarize(struct pr_worker *janitor, bool trouble);
+
+/* Looks for messages that no route wants, and says so if that is news, or always. */
+void pr_janitor_look_unrouted(struct pr_worker *janitor, bool always);
 
 /*
  * Opens the store if it is not open. POSTROOM_OK or why not. finishing: to settle
@@ -84,7 +158,7 @@ struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit);
 /* It was committed: the worker has its batch from now on. */
 void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next);
 
-/* The steps of a pass. limit is 1 for a probe. */
+/* The steps of a pass. */
 int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err);
 /* Settles too; worker->batch is another one after it if the next has been claimed on the way. */
 int pr_publish_batch(struct pr_worker *worker, struct pr_err *err);

@@ -135,7 +135,7 @@ int64_t postroom_flight_left_ms(const postroom_flight *flight)
 {
 	const struct pr_stop *stop = flight->flight->stop;
 	int64_t until_us = flight->flight->begin_until_us + flight->flight->timeout_ms * 1000;
-	int64_t stop_us = stop ? atomic_load(&stop->deadline_us) : 0;
+	int64_t stop_us = pr_stop_deadline_us(stop);
 	int64_t left_us;
 
 	if (stop_us && stop_us < until_us)

@@ -2,7 +2,7 @@
 /*
  * exec: runs a shell command once a message.
  *
- * 1. Up to RUNNING_MAX at once, begun in the order of the batch.
+ * 1. As many at once as the flight says, begun in the order of the batch.
  * 2. Of one key only one runs at a time, in order, and only after the one before
  *    it was delivered: what follows a failure stays UNTRIED.
  * 3. No child outlives publish().
@@ -23,7 +23,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RUNNING_MAX 8
+#define RUNNING_MAX 64
+#define RUNNING_DEFAULT 8
 
 /* Between TERM and KILL, but never more than a part of the timeout: the lease has to outlast both. */
 #define KILL_AFTER_MS 2000
@@ -307,6 +308,13 @@ static void attend(struct exec_sink *exec, const struct pr_flight *flight)
 	}
 }
 
+static size_t running_most(const struct pr_flight *flight)
+{
+	if (flight->concurrency <= 0)
+		return RUNNING_DEFAULT;
+	return flight->concurrency < RUNNING_MAX ? (size_t)flight->concurrency : RUNNING_MAX;
+}
+
 static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
@@ -320,7 +328,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		return POSTROOM_OK;
 	}
 	for (;;) {
-		while (exec->running < RUNNING_MAX) {
+		while (exec->running < running_most(flight)) {
 			next = pr_queue_next(&queue, flight);
 			if (next == PR_SINK_NONE)
 				break;

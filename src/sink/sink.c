@@ -65,7 +65,7 @@ static const struct pr_sink_ops *find(const char *scheme)
 	return NULL;
 }
 
-int pr_sink_unknown(const char *scheme, struct pr_err *err)
+static int unknown(const char *scheme, struct pr_err *err)
 {
 	const char *known[KNOWN_MAX + 1] = { NULL };
 	char list[500] = "";
@@ -96,10 +96,11 @@ int pr_sink_unknown(const char *scheme, struct pr_err *err)
 	return pr_err_set(err, POSTROOM_SINK, "there is no sink \"%s:\". Known: %s", scheme, list);
 }
 
-static int set_params(struct pr_sink *sink, struct pr_err *err)
+static int set_params(struct pr_sink *sink, const struct pr_url_setting *settings, size_t count,
+		      struct pr_err *err)
 {
-	for (size_t i = 0; i < sink->url.setting_count; i++) {
-		const struct pr_url_setting *setting = &sink->url.settings[i];
+	for (size_t i = 0; i < count; i++) {
+		const struct pr_url_setting *setting = &settings[i];
 
 		if (pr_params_set(sink->ops->params, sink, setting->name, setting->value, err) <
 		    0) {
@@ -110,7 +111,8 @@ static int set_params(struct pr_sink *sink, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-static int set_up(struct pr_sink *sink, const char *url, struct pr_err *err)
+static int set_up(struct pr_sink *sink, const char *url, const struct pr_url_setting *settings,
+		  size_t setting_count, struct pr_err *err)
 {
 	int status = POSTROOM_OK;
 
@@ -124,8 +126,10 @@ static int set_up(struct pr_sink *sink, const char *url, struct pr_err *err)
 		if (status == POSTROOM_INVALID)
 			status = err->status = POSTROOM_SINK;
 		if (status == POSTROOM_OK)
-			status = set_params(sink, err);
+			status = set_params(sink, sink->url.settings, sink->url.setting_count, err);
 	}
+	if (status == POSTROOM_OK)
+		status = set_params(sink, settings, setting_count, err);
 	return status == POSTROOM_OK ? sink->ops->open(sink, err) : status;
 }
 
@@ -136,13 +140,10 @@ static void discard(struct pr_sink *sink)
 	free(sink);
 }
 
-int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err)
+int pr_sink_find(const char *url, const struct pr_sink_ops **ret, struct pr_err *err)
 {
-	const struct pr_sink_ops *ops;
-	struct pr_sink *sink;
 	char scheme[32];
 	size_t len = strcspn(url, ":");
-	int status;
 
 	/* Neither error repeats the rest of the URL: a password may be in it. */
 	if (!url[len])
@@ -150,15 +151,29 @@ int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err)
 				  "a sink is written SCHEME:…, as in file:PATH; there is no ':' in "
 				  "it");
 	snprintf(scheme, sizeof(scheme), "%.*s", (int)(len < INT_MAX ? len : INT_MAX), url);
-	ops = find(scheme);
-	if (!ops)
-		return pr_sink_unknown(scheme, err);
+	*ret = find(scheme);
+	return *ret ? POSTROOM_OK : unknown(scheme, err);
+}
 
+int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err)
+{
+	return pr_sink_open_with(url, NULL, 0, ret, err);
+}
+
+int pr_sink_open_with(const char *url, const struct pr_url_setting *settings, size_t setting_count,
+		      struct pr_sink **ret, struct pr_err *err)
+{
+	const struct pr_sink_ops *ops;
+	struct pr_sink *sink;
+	int status = pr_sink_find(url, &ops, err);
+
+	if (status < 0)
+		return status;
 	sink = calloc(1, ops->size);
 	if (!sink)
 		return pr_err_nomem(err);
 	sink->ops = ops;
-	status = set_up(sink, url, err);
+	status = set_up(sink, url, settings, setting_count, err);
 	if (status < 0) {
 		discard(sink);
 		return status;
@@ -183,7 +198,7 @@ bool pr_flight_may_begin(const struct pr_flight *flight)
 
 int pr_flight_wait(const struct pr_flight *flight, struct pollfd *ret_own, int64_t until_us)
 {
-	int64_t stop_us = flight->stop ? atomic_load(&flight->stop->deadline_us) : 0;
+	int64_t stop_us = pr_stop_deadline_us(flight->stop);
 	int64_t now_us = pr_mono_us();
 	int64_t left_ms;
 

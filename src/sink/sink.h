@@ -26,6 +26,7 @@ struct pr_flight {
 	const struct pr_policy *policy; /* how long they may be */
 	int64_t begin_until_us;		/* monotonic: nothing new is begun after this */
 	int64_t timeout_ms;		/* what a single message may take, ending it aside */
+	int64_t concurrency; /* begun and not ended, at once; 0: as the sink likes it */
 	const struct pr_stop *stop;	/* requested: begin nothing new; overdue: give up at once */
 	struct pr_log *log;
 };
@@ -103,10 +104,13 @@ struct pr_sink {
 
 extern const struct pr_sink_ops *const pr_sinks[]; /* ends in NULL */
 
-/* Why there is no such sink: left out of this build, or mistyped. Returns POSTROOM_SINK. */
-int pr_sink_unknown(const char *scheme, struct pr_err *err);
+/* The sink that a URL's scheme names; an unknown one's error offers the nearest. */
+int pr_sink_find(const char *url, const struct pr_sink_ops **ret, struct pr_err *err);
 
 int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err);
+/* With further settings, which prevail over those behind the URL's '?'. */
+int pr_sink_open_with(const char *url, const struct pr_url_setting *settings, size_t setting_count,
+		      struct pr_sink **ret, struct pr_err *err);
 void pr_sink_close(struct pr_sink *sink);
 
 /* HOST, HOST:PORT or [HOST]:PORT of the URL; port is what it is without one. */

@@ -199,27 +199,6 @@ void pr_pgsql_number(struct pgsql_params *params, int64_t value)
 	params->values[params->count++] = text;
 }
 
-const char *pr_pgsql_pattern(const char *pattern, struct pr_buf *out)
-{
-	if (!pattern)
-		return NULL;
-	for (; *pattern; pattern++) {
-		if (*pattern == '%' || *pattern == '_' || *pattern == '\\')
-			pr_buf_putc(out, '\\');
-		pr_buf_putc(out, *pattern == '*' ? '%' : *pattern);
-	}
-	return pr_buf_text(out);
-}
-
-bool pr_pgsql_add_scope(struct pgsql_params *params, const struct pr_scope *scope,
-			struct pr_buf *pattern)
-{
-	pr_pgsql_text(params, scope->ns);
-	pr_pgsql_text(params, pr_pgsql_pattern(scope->topic, pattern));
-	pr_pgsql_text(params, scope->tenant_id);
-	return !pattern->failed;
-}
-
 int pr_pgsql_wait_socket(struct pgsql_store *store, short events, int64_t until_us,
 			 bool heed_request, const char *doing, struct pr_err *err)
 {
@@ -345,30 +324,6 @@ int pr_pgsql_go_by_index(struct pgsql_store *store, struct pr_err *err)
 				NULL, "connecting", err);
 	store->by_index = result != NULL;
 	return result ? POSTROOM_OK : err->status;
-}
-
-char *pr_pgsql_sql(const struct pgsql_store *store, const struct pr_table *table, const char *sql)
-{
-	PR_CLEANUP_BUF struct pr_buf filled = { 0 };
-	struct pr_buf qualified = { 0 };
-	const char *at;
-
-	if (table)
-		pr_table_sql(table, sql, &filled);
-	else
-		pr_buf_puts(&filled, sql);
-	sql = pr_buf_text(&filled);
-	while ((at = strstr(sql, "{schema}"))) {
-		pr_buf_append(&qualified, sql, (size_t)(at - sql));
-		pr_buf_puts(&qualified, store->schema);
-		sql = at + 8;
-	}
-	pr_buf_puts(&qualified, sql);
-	if (filled.failed || qualified.failed) {
-		pr_buf_release(&qualified);
-		return NULL;
-	}
-	return qualified.data;
 }
 
 #define NAME_SIZE 32
@@ -505,6 +460,9 @@ static void close_store(struct postroom_store *base)
 	for (size_t i = 0; i < sizeof(store->arrays) / sizeof(store->arrays[0]); i++)
 		pr_buf_release(&store->arrays[i]);
 	pr_buf_release(&store->lanes);
+	pr_buf_release(&store->holders);
+	pr_buf_release(&store->scope);
+	pr_buf_release(&store->own);
 	free(store->url);
 	free(store);
 }
@@ -520,6 +478,7 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 	store->answer_ms = config->answer_ms;
 	store->stop = config->stop;
 	store->pulse = config->pulse;
+	store->rules = config->rules;
 	pr_url_redact(config->url, store->shown, sizeof(store->shown));
 	store->url = strdup(config->url);
 	status = store->url ? pr_pgsql_connect(store, config, err) : pr_err_nomem(err);
@@ -581,6 +540,7 @@ const struct pr_store_ops pr_store_pgsql = {
 	.sweep = pr_pgsql_sweep,
 	.wait = pr_pgsql_wait,
 	.unfinished = pr_pgsql_unfinished,
+	.unrouted = pr_pgsql_unrouted,
 	.list = pr_pgsql_list,
 	.show = pr_pgsql_show,
 	.retry = pr_pgsql_retry,

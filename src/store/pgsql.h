@@ -23,12 +23,18 @@ enum pgsql_slot {
 	PG_SETTLE_LANES,
 	PG_SETTLE_LANES_KEEP,
 	PG_RENEW_LANES,
+	PG_HOLDERS,
+	PG_RAISE,
+	PG_LOWER,
+	PG_OWN_ROW,
+	PG_OWN_LANE,
 	PG_KIND,
 	PG_LEASED_LANES,
 	PG_NEXT_DUE,
 	PG_ANNOUNCE,
 	PG_HUSH,
 	PG_UNFINISHED,
+	PG_UNROUTED,
 	PG_SLOTS
 };
 
@@ -68,6 +74,7 @@ struct pgsql_store {
 	int64_t answer_ms; /* how long an answer may take; 0: as long as it does */
 	const struct pr_stop *stop;
 	struct pr_pulse *pulse;
+	struct pr_rules rules;
 	postroom_box *box;
 	/* See pgsql_claim.c. */
 	struct pgsql_reading reading[PG_ARMS_IN_TURN];
@@ -77,12 +84,26 @@ struct pgsql_store {
 	/* See pgsql_lane.c. */
 	bool kind_known;
 	int64_t epochs[PG_LANES + 1]; /* when the marks of the lanes were made */
-	int64_t head_read_us;	      /* when the lanes were read from their heads, by the server's clock */
+	int64_t drawn;		      /* a seq that a message has been given */
+	int64_t head_seq;	      /* one that had been given before the lanes were read from their heads */
+	bool none_expired;	      /* when the lanes were read the last time */
 	enum pr_lease_kind kind; /* as it was when last looked at */
 	struct pr_buf lanes;	 /* those of the last batch, or those that are asked for */
 	int64_t lanes_wanted;	 /* how many it takes to fill one */
 	bool many_keys;		 /* it was full, and of many keys */
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
+	/* See pgsql_floor.c. */
+	int64_t look_us;	 /* what the last look into all lanes took */
+	size_t since_raised;	 /* messages taken from lanes since the floors were thought of */
+	int64_t raise_due_us;
+	int64_t lower_due_us;
+	int64_t floor_seq, floor_us; /* where they may be raised to once those are done: lanes, the rest */
+	struct pr_buf holders;	 /* who wrote messages when that was the last seq: text[] */
+	struct pr_buf scope;	 /* for which there are floors of this store's own */
+	struct pr_buf own;	 /* of the lanes: bigint[] */
+	int64_t own_us;		 /* of what is in its turn without one */
+	int64_t own_until_us;	 /* when they are looked for anew */
+	enum pr_lease_kind own_kind;
 	/* See pgsql_settle.c. */
 	struct pr_buf arrays[PG_SETTLE_ARRAYS];
 	unsigned prepared; /* names given so far */
@@ -104,7 +125,7 @@ int pr_pgsql_fail(PGconn *conn, const PGresult *result, const char *where, const
 		  struct pr_err *err);
 
 /* Parameters of a statement, in text unless said otherwise. NULL is NULL. */
-#define PG_PARAMS_MAX 17
+#define PG_PARAMS_MAX 18
 struct pgsql_params {
 	int count;
 	const char *values[PG_PARAMS_MAX];
@@ -147,8 +168,11 @@ int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
  */
 int pr_pgsql_go_by_index(struct pgsql_store *store, struct pr_err *err);
 
-/* sql with {schema} and the table's {fields} filled in; free() it. NULL: no memory. */
-char *pr_pgsql_sql(const struct pgsql_store *store, const struct pr_table *table, const char *sql);
+/*
+ * sql with {schema}, the table's {fields} and the store's {rules} ("AND … ", or
+ * nothing) filled in; free() it. NULL: no memory.
+ */
+char *pr_pgsql_sql(struct pgsql_store *store, const struct pr_table *table, const char *sql);
 
 /* A topic pattern as LIKE wants it, in out: everything but '*' stands for itself. NULL stays NULL. */
 const char *pr_pgsql_pattern(const char *pattern, struct pr_buf *out);
@@ -184,7 +208,7 @@ void pr_pgsql_box_disconnect(postroom_box *box);
 
 /* pgsql_batch.c: behind {columns} every claim answers with these. */
 enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE,
-       PG_COL_PLACE, PG_COL_MET, PG_COL_AT };
+       PG_COL_PLACE, PG_COL_MET, PG_COL_DRAWN, PG_COL_IS_DUE, PG_COL_EXPIRED };
 
 /* The batch keeps the result; by_lane: lanes have the leases; reason is that of the buried. */
 int pr_pgsql_take(PGresult *result, bool by_lane, const char *reason, struct postroom_batch *batch,
@@ -230,6 +254,17 @@ int pr_pgsql_take_over(struct pgsql_store *store, const struct pr_table *table,
 struct pgsql_step pr_pgsql_taking_over(struct pgsql_params *no_params);
 extern const char pr_pgsql_settle_lanes_keep[], pr_pgsql_settle_lanes_forget[],
 	pr_pgsql_renew_lanes[];
+
+/* pgsql_floor.c: both do something only when it is time for it. */
+int pr_pgsql_raise_floors(struct pgsql_store *store, const struct pr_table *table,
+			  const struct pr_scope *scope, struct pr_err *err);
+int pr_pgsql_lower_floors(struct pgsql_store *store, const struct pr_table *table,
+			  struct pr_err *err);
+
+/* Where looks for this scope begin: bigint[] of the lanes, NULL for what they have themselves. */
+const char *pr_pgsql_own_floors(struct pgsql_store *store, const struct pr_scope *scope);
+/* The same for what is in its turn without a lane; in microseconds. */
+int64_t pr_pgsql_own_floor(struct pgsql_store *store, const struct pr_scope *scope);
 
 #define PG_HISTORY_COLUMNS                                                                  \
 	"id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "   \
@@ -299,10 +334,22 @@ extern const char pr_pgsql_settle_lanes_keep[], pr_pgsql_settle_lanes_forget[],
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM behind WHERE NOT brief)) "                \
 	"FOR SHARE SKIP LOCKED)))) FOR UPDATE SKIP LOCKED)))"
 
-/* {scope_ns}, … compared with $1 to $3: namespace, pattern, tenant; NULL is any. */
-#define PG_SCOPE                                                                            \
+/* A lane as it is now: see the key of postroom_lanes. */
+#define PG_LANE(lane)                                                                       \
+	"(SELECT * FROM {schema}postroom_lanes AS l WHERE l.lane = " lane                    \
+	" ORDER BY l.epoch DESC LIMIT 1)"
+#define PG_ALL_LANES                                                                        \
+	"generate_series(1, 64) AS n CROSS JOIN LATERAL " PG_LANE("n::smallint")
+
+/* {scope_ns}, … compared with $1 to $3: namespace, pattern, tenant; NULL is any. And the store's rules. */
+#define PG_SCOPE PG_SCOPE_ALL "{rules}"
+/* Without the rules. */
+#define PG_SCOPE_ALL                                                                        \
 	"($1::text IS NULL OR {scope_ns} = $1) AND ($2::text IS NULL OR {scope_topic} LIKE $2) " \
 	"AND ($3::uuid IS NULL OR {scope_tenant} = $3) "
+
+/* $4, in waits and looks for what is unfinished. */
+#define PG_OWN_FLOOR "timestamptz 'epoch' + $4::bigint * interval '1 microsecond'"
 
 /* A sub-select is evaluated once, and may bound an index scan; a volatile function may not. */
 #define PG_NOW "(SELECT clock_timestamp())"
@@ -320,6 +367,9 @@ size_t pr_pgsql_read_array(const PGresult *result, int64_t *numbers, size_t max)
 /* pgsql_wait.c */
 int pr_pgsql_wait(struct postroom_store *store, const struct pr_table *table,
 		  const struct pr_scope *scope, int64_t max_ms, struct pr_err *err);
+int pr_pgsql_unrouted(struct postroom_store *store, const struct pr_table *table,
+		      const struct pr_scope *scope, int32_t limit, struct pr_unrouted *ret,
+		      struct pr_err *err);
 
 /* pgsql_settle.c */
 int pr_pgsql_renew(struct postroom_store *store, const struct pr_table *table,

@@ -21,7 +21,11 @@
 #define CHUNK_MESSAGES 1000
 #define CHUNK_BYTES ((size_t)4 * 1024 * 1024)
 
-#define DRAW "SELECT nextval('{schema}postroom_outbox_seq_seq') FROM generate_series(1, $1::bigint)"
+/* Nobody may have a seq without a lock on the table: see pgsql_floor.c. */
+#define DRAW                                                                                       \
+	"WITH locked AS (INSERT INTO {schema}postroom_outbox (topic, payload) "                    \
+	"SELECT 'x', 'null' WHERE false) "                                                         \
+	"SELECT nextval('{schema}postroom_outbox_seq_seq') FROM generate_series(1, $1::bigint)"
 
 #define INSERT_MANY                                                                                \
 	"INSERT INTO {schema}postroom_outbox (seq, " PG_BOX_COLUMNS ") "                           \

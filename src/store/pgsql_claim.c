@@ -31,7 +31,7 @@
 #include <string.h>
 
 #define HEAD_SHARE 10
-#define REREAD_US 1000000
+#define REREAD_US 10000000
 
 /* An arm that was empty is left alone for so many claims, as long as another has something. */
 #define QUIET_CLAIMS 4
@@ -53,7 +53,7 @@
 	"WHERE status = 'pending' AND apart = 0 AND key IS NULL "                            \
 	"AND next_attempt_at <= " PG_AT " AND (next_attempt_at, seq) > "                     \
 	"(timestamptz 'epoch' + $9::bigint * interval '1 microsecond', $11::bigint) "        \
-	"AND (SELECT lease = 'row' FROM {schema}postroom_lanes WHERE lane = 1) "             \
+	"AND (SELECT lease = 'row' FROM " PG_LANE("1::smallint") " AS one) "                 \
 	"AND lane <> ALL (ARRAY(SELECT lane FROM {schema}postroom_lanes "                    \
 	"WHERE locked_by IS NOT NULL)) AND " PG_SCOPE                                        \
 	"ORDER BY next_attempt_at, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "              \
@@ -152,7 +152,8 @@ static void learn_size(struct pgsql_store *store, const struct postroom_batch *b
 }
 
 /* Where the arm starts to read: at a number, or at one for each lane. */
-static void add_start(struct pgsql_store *store, struct pgsql_asking *asking)
+static void add_start(struct pgsql_store *store, const struct pr_scope *scope,
+		      struct pgsql_asking *asking)
 {
 	struct pgsql_reading *reading = &store->reading[asking->arm];
 
@@ -160,7 +161,11 @@ static void add_start(struct pgsql_store *store, struct pgsql_asking *asking)
 	if (asking->arm != PG_ARM_LANES) {
 		/* Few are set apart, and they are not in the order of their numbers. */
 		reading->from_mark &= asking->arm == PG_ARM_TURN;
-		pr_pgsql_number(&asking->params, reading->from_mark ? store->mark_us : 0);
+		if (reading->from_mark)
+			pr_pgsql_number(&asking->params, store->mark_us);
+		else
+			pr_pgsql_number(&asking->params, asking->arm == PG_ARM_TURN ?
+								 pr_pgsql_own_floor(store, scope) : 0);
 		return;
 	}
 	pr_buf_reset(&asking->starts);
@@ -194,7 +199,7 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 	if (arm == PG_ARM_EXPIRED)
 		pr_pgsql_number(params, bound);
 	else
-		add_start(store, asking);
+		add_start(store, &claim->scope, asking);
 	pr_pgsql_number(params, claim->max_bytes < INT64_MAX ? (int64_t)claim->max_bytes : INT64_MAX);
 	if (arm == PG_ARM_ITSELF || arm == PG_ARM_LANES)
 		pr_pgsql_text(params, claim->block ? "t" : "f");
@@ -204,10 +209,11 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 		bool from_mark = store->reading[arm].from_mark;
 
 		pr_pgsql_text(params, pr_pgsql_array_end(&asking->epochs));
-		pr_pgsql_number(params, from_mark ? store->head_read_us : 0);
+		pr_pgsql_number(params, from_mark ? store->head_seq : INT64_MAX);
 		pr_pgsql_text(params, pr_pgsql_lanes_to_read(store, !from_mark));
 		pr_pgsql_number(params, pr_pgsql_lane_quota(store, limit));
 		pr_pgsql_number(params, store->lanes_wanted);
+		pr_pgsql_text(params, pr_pgsql_own_floors(store, &claim->scope));
 	}
 	if (asking->starts.failed || asking->epochs.failed ||
 	    (arm == PG_ARM_LANES && store->lanes.failed))
@@ -246,13 +252,15 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 {
 	struct pgsql_reading *reading = &store->reading[asking->arm];
 	int64_t now_us = pr_mono_us();
-	int64_t pause_us = (now_us - asking->begun_us) * HEAD_SHARE;
+	int64_t took_us = now_us - asking->begun_us, pause_us = took_us * HEAD_SHARE;
 	bool many_keys = store->many_keys;
 
 	if (asking->arm == PG_ARM_TURN && count > 0)
 		set_mark(store, result);
 	if (asking->arm == PG_ARM_LANES)
 		pr_pgsql_learn_lanes(store, asking, result, count);
+	if (asking->arm != PG_ARM_ITSELF && !reading->from_mark)
+		store->look_us = took_us;
 	if (!reading->from_mark)
 		reading->head_due_us = now_us + (pause_us < REREAD_US ? pause_us : REREAD_US);
 	reading->busy = met >= asking->limit;
@@ -261,6 +269,13 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 		reading->busy &= (size_t)met == count && store->many_keys == many_keys &&
 				 !store->lanes.failed;
 	reading->skip = met == 0 ? QUIET_CLAIMS : 0;
+	if (asking->arm == PG_ARM_LANES && PQntuples(result) > 0) {
+		/* A look into a few of the lanes tells nothing about the others. */
+		if (!reading->from_mark)
+			store->none_expired = !*PQgetvalue(result, 0, PG_COL_EXPIRED);
+		if (!*PQgetvalue(result, 0, PG_COL_IS_DUE))
+			store->reading[PG_ARM_ITSELF].skip = QUIET_CLAIMS;
+	}
 	if (count >= (size_t)asking->limit)
 		store->first_arm = (asking->arm + 1) % PG_ARMS_IN_TURN;
 	if (count > 0)
@@ -415,6 +430,8 @@ int pr_pgsql_claim(struct postroom_store *base, const struct pr_table *table,
 
 	if (status >= 0)
 		status = pr_pgsql_know_kind(store, err);
+	if (status >= 0)
+		status = pr_pgsql_raise_floors(store, table, &claim->scope, err);
 	if (status >= 0 && claim->suspects)
 		status = claim_suspect(store, table, claim, batch, err);
 	if (status >= 0 && batch->count == 0 && batch->buried_count == 0)
@@ -447,15 +464,16 @@ static int add_asking(struct pgsql_store *store, const struct pr_claim *claim,
 		      struct pgsql_settling *settling, struct pgsql_asking *asking,
 		      struct pr_err *err)
 {
-	enum pgsql_arm arm = claim->suspects ? PG_ARM_EXPIRED : busy_arm(store);
-	int32_t limit = claim->suspects ? 1 : limit_for(store, claim, 0);
+	bool suspects = claim->suspects && !store->none_expired;
+	enum pgsql_arm arm = suspects ? PG_ARM_EXPIRED : busy_arm(store);
+	int32_t limit = suspects ? 1 : limit_for(store, claim, 0);
 	int status;
 
 	if (arm == PG_ARMS)
 		return POSTROOM_OK;
-	if (claim->suspects && store->kind == PR_LEASE_LANE)
+	if (suspects && store->kind == PR_LEASE_LANE)
 		settling->steps[settling->count++] = pr_pgsql_taking_over(&settling->no_params);
-	if (!claim->suspects)
+	if (!suspects)
 		store->first_arm = PG_ARM_ITSELF;
 	status = ask(store, claim, arm, limit, 0, asking, err);
 	settling->steps[settling->count++] = asking->step;
@@ -492,6 +510,8 @@ int pr_pgsql_turn(struct postroom_store *base, const struct pr_table *table,
 	int status = pr_pgsql_go_by_index(store, err);
 
 	if (status >= 0)
+		status = pr_pgsql_raise_floors(store, table, &claim->scope, err);
+	if (status >= 0)
 		status = pr_pgsql_begin_settling(store, policy, &settling, err);
 	if (status >= 0)
 		status = add_asking(store, claim, &settling, &asking, err);
@@ -521,6 +541,8 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 				 claim->max_attempts, batch, &met, err);
 	if (status >= 0)
 		status = pr_pgsql_free_stranded(store, table, claim->block, err);
+	if (status >= 0)
+		status = pr_pgsql_lower_floors(store, table, err);
 	if (status < 0)
 		pr_batch_reset(batch);
 	return status;
@@ -531,15 +553,18 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 	"EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND " condition        \
 	" AND " PG_SCOPE ") "
 #define LEASED_BY(kind)                                                                     \
-	"(SELECT lease = '" kind "' FROM {schema}postroom_lanes WHERE lane = 1)"
+	"(SELECT lease = '" kind "' FROM " PG_LANE("1::smallint") " AS one)"
 #define UNFINISHED                                                                          \
 	"SELECT EXISTS (SELECT FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE ") " \
 	"OR " WAITING("apart IN (1, 3) AND (next_attempt_at <= " PG_NOW " OR claims > 0)")   \
 	"OR " WAITING("apart = 0 AND key IS NULL AND next_attempt_at <= " PG_NOW             \
-		      " AND " LEASED_BY("row"))                                              \
+		      " AND next_attempt_at >= " PG_OWN_FLOOR " AND " LEASED_BY("row"))       \
 	"OR " WAITING("apart = 0 AND key IS NOT NULL AND next_attempt_at <= " PG_NOW         \
 		      " AND " LEASED_BY("row"))                                              \
-	"OR " WAITING("apart = 0 AND next_attempt_at <= " PG_NOW " AND " LEASED_BY("lane"))
+	"OR EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE lease = 'lane' AND EXISTS ("     \
+	"SELECT FROM {schema}{table} AS o WHERE o.lane = l.lane "                             \
+	"AND o.seq >= greatest(l.floor, ($5::bigint[])[l.lane]) "                             \
+	"AND status = 'pending' AND apart = 0 AND next_attempt_at <= " PG_NOW " AND " PG_SCOPE "))"
 
 int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *table,
 			const struct pr_claim *claim, bool *ret, struct pr_err *err)
@@ -553,6 +578,8 @@ int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *tabl
 		return err->status;
 	if (!pr_pgsql_add_scope(&params, &claim->scope, &pattern))
 		return pr_err_nomem(err);
+	pr_pgsql_number(&params, pr_pgsql_own_floor(pgsql_store(base), &claim->scope));
+	pr_pgsql_text(&params, pr_pgsql_own_floors(pgsql_store(base), &claim->scope));
 	result = pr_pgsql_run(pgsql_store(base), PG_UNFINISHED, table, UNFINISHED, &params, false,
 			      "looking for work", err);
 	if (!result)

@@ -20,7 +20,8 @@
  *    behind a mark passes over what committed late or was released, and later ones
  *    of its key would overtake it: so it does so only in lanes that nobody else has
  *    claimed from since, never over anything that was met and left, and of
- *    messages with a key only to those that were there when the heads were read.
+ *    messages with a key only to those that had their seq before the heads were read:
+ *    none of them was written by somebody who had seen the late one.
  * 6. How a database is leased is changed while nobody claims: a claim reads it
  *    from postroom_lanes, has a lock on that table before it begins to look, and
  *    who changes it has it alone.
@@ -41,12 +42,13 @@
  * any; by row there nearly always are, and looking for one may mean passing many dead.
  */
 #define MET(lease_kind, fresh, columns, walls)                                              \
-	PG_WITH_NOW ", seen AS MATERIALIZED (SELECT l.lane, epoch, "                        \
+	PG_WITH_NOW ", looked AS MATERIALIZED (SELECT l.* FROM unnest($14::smallint[]) AS n " \
+	"CROSS JOIN LATERAL " PG_LANE("n") " AS l), "                                       \
+	"seen AS MATERIALIZED (SELECT l.lane, epoch, "                                      \
 	"(SELECT seq FROM {schema}{table} AS o WHERE o.lane = l.lane AND " fresh            \
 	" AND o.seq >= CASE WHEN l.epoch = ($12::bigint[])[l.lane] "                        \
-	"THEN ($9::bigint[])[l.lane] ELSE 0 END AND " PG_SCOPE                              \
-	"ORDER BY o.seq LIMIT 1) AS head FROM unnest($14::smallint[]) AS w(lane) "          \
-	"JOIN {schema}postroom_lanes AS l ON l.lane = w.lane WHERE lease = '" lease_kind    \
+	"THEN ($9::bigint[])[l.lane] ELSE greatest(l.floor, ($17::bigint[])[l.lane]) END AND " PG_SCOPE \
+	"ORDER BY o.seq LIMIT 1) AS head FROM looked AS l WHERE lease = '" lease_kind       \
 	"' AND locked_by IS NULL AND $8::text IS NULL), "                                   \
 	"mine AS MATERIALIZED (SELECT l.lane, s.head, l.epoch + 1 AS epoch FROM seen AS s " \
 	"JOIN {schema}postroom_lanes AS l ON l.lane = s.lane AND l.epoch = s.epoch "        \
@@ -54,13 +56,12 @@
 	"ORDER BY s.head LIMIT least($16::int, CASE WHEN $15::int < $4::int "               \
 	"AND cardinality($14::smallint[]) = 64 THEN "                                       \
 	"(SELECT greatest(32 / (1 + count(DISTINCT locked_by)), 1) "                        \
-	"FROM {schema}postroom_lanes WHERE locked_by <> $6::uuid) END) "                    \
+	"FROM looked WHERE locked_by <> $6::uuid) END) "                                    \
 	"FOR UPDATE OF l SKIP LOCKED), "                                                    \
 	"met AS MATERIALIZED (SELECT mine.epoch, o.* FROM mine CROSS JOIN LATERAL (SELECT lane, ctid AS place, " \
 	"next_attempt_at, next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, "    \
 	PG_BYTES " AS bytes, " columns " FROM {schema}{table} AS o WHERE o.lane = mine.lane AND " fresh \
-	" AND o.seq >= mine.head AND (key IS NULL OR $13::bigint = 0 OR created_at <= "     \
-	"timestamptz 'epoch' + $13::bigint * interval '1 microsecond') AND " PG_SCOPE       \
+	" AND o.seq >= mine.head AND (key IS NULL OR seq <= $13::bigint) AND " PG_SCOPE      \
 	"ORDER BY o.seq LIMIT $15::int) AS o "                                              \
 	"LIMIT $4::int), "                                                                  \
 	"keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace, NULL::bigint[] AS mine " \
@@ -75,21 +76,25 @@
 	"(SELECT sum(m.bytes) <= $10::bigint OR count(*) = 1 FROM met AS m "                \
 	"WHERE (m.lane, m.seq) <= (met.lane, met.seq)))), "
 
-#define ANSWER                                                                              \
-	"SELECT c.*, n.met, " PG_AT " FROM (SELECT count(*) AS met FROM met) AS n "         \
-	"LEFT JOIN claimed AS c ON true"
+#define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
+
+/* drawn: a seq that had been given to a message by now. */
+#define ANSWER(due, expired)                                                                \
+	"SELECT c.*, n.* FROM (SELECT count(*) AS met, "                                    \
+	"coalesce(pg_sequence_last_value('{schema}{table}_seq_seq'), 0) AS drawn, "         \
+	due " AS due, " expired " AS expired FROM met) AS n LEFT JOIN claimed AS c ON true"
 
 #define CLAIM_ROWS                                                                          \
 	MET("row", "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL",            \
 	    "seq, key, topic, namespace", "true")                                           \
-	"passed AS (UPDATE {schema}postroom_lanes SET epoch = epoch + 1 "                   \
-	"WHERE lane IN (SELECT lane FROM fitting)), "                                       \
+	"passed AS (UPDATE {schema}postroom_lanes AS l SET epoch = f.epoch "                \
+	"FROM (SELECT DISTINCT lane, epoch FROM fitting) AS f "                             \
+	"WHERE l.lane = f.lane AND l.epoch = f.epoch - 1), "                                \
 	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET " WHERE ctid = ANY (ARRAY("  \
 	"SELECT place FROM fitting)) RETURNING {columns}, status = 'dead' AS buried, "      \
 	"lane::int AS of_lane, (SELECT epoch FROM mine WHERE mine.lane = {table}.lane) "    \
-	"AS of_epoch, next_attempt_at AS due, ctid AS place) " ANSWER
+	"AS of_epoch, next_attempt_at AS due, ctid AS place) " ANSWER("true", "true")
 
-#define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
 #define ANY_WALL                                                                            \
 	"(" ANY("key IS NOT NULL AND apart = 1 AND status IN ('pending', '{active}')")      \
 	" OR " ANY("apart = 2 AND status = 'pending'")                                      \
@@ -99,11 +104,14 @@
 	MET("lane", "o.status = 'pending' AND o.apart = 0", "{columns}", ANY_WALL)          \
 	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "          \
 	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                \
-	"epoch = l.epoch + 1, in_flight = f.seqs "                                          \
-	"FROM (SELECT lane, array_agg(seq) AS seqs FROM fitting GROUP BY lane) AS f "       \
-	"WHERE l.lane = f.lane), "                                                          \
+	"epoch = f.epoch, in_flight = f.seqs FROM (SELECT lane, epoch, array_agg(seq) AS seqs " \
+	"FROM fitting GROUP BY lane, epoch) AS f "                                          \
+	"WHERE l.lane = f.lane AND l.epoch = f.epoch - 1), "                                \
 	"claimed AS (SELECT {columns}, false AS buried, lane::int AS of_lane, "             \
-	"epoch AS of_epoch, next_attempt_at AS due, place FROM fitting) " ANSWER
+	"epoch AS of_epoch, next_attempt_at AS due, place FROM fitting) "                   \
+	ANSWER(ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT), \
+	       ANY("status = '{active}' AND locked_until < " PG_AT)                         \
+	       " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")")
 
 const char *pr_pgsql_lanes_sql(enum pr_lease_kind kind)
 {
@@ -161,10 +169,13 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 		changes += row > 0 && (PQgetisnull(result, row, PR_COL_KEY) || differ(result, row, PR_COL_KEY));
 	}
 	pr_pgsql_array_end(&store->lanes);
-	if (!store->reading[PG_ARM_LANES].from_mark && PQntuples(result) > 0)
-		store->head_read_us = pr_pgsql_read_time(result, 0, PG_COL_AT);
+	if (!store->reading[PG_ARM_LANES].from_mark)
+		store->head_seq = store->drawn;
+	if (PQntuples(result) > 0)
+		store->drawn = pr_pgsql_read_int8(result, 0, PG_COL_DRAWN);
 	if (store->kind == PR_LEASE_LANE)
 		store->in_flight += count;
+	store->since_raised += count;
 	store->many_keys = full && changes > count / 2;
 	/* A full batch shows how many it takes; others may have the rest. */
 	if (full)
@@ -185,7 +196,7 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	"AND o.lane = " v ".lane AND o.seq = " v ".seq LIMIT 1)"
 
 #define SETTLE_LANES(columns, kept)                                                         \
-	PG_WITH_NOW ", mine AS MATERIALIZED (SELECT l.lane, l.in_flight "                   \
+	PG_WITH_NOW ", mine AS MATERIALIZED (SELECT l.lane, l.epoch, l.in_flight "          \
 	"FROM unnest($1::smallint[], $2::bigint[]) AS w(lane, epoch) "                      \
 	"JOIN {schema}postroom_lanes AS l ON l.lane = w.lane AND l.epoch = w.epoch "        \
 	"WHERE l.locked_by = $11::uuid ORDER BY l.lane FOR UPDATE OF l), "                  \
@@ -210,14 +221,14 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	"updated_at = " PG_AT " FROM ours AS v WHERE t.seq = v.seq AND t.ctid = ANY (ARRAY(" \
 	"SELECT place FROM ours WHERE fate > 1 OR (fate = 0 AND reason IS NOT NULL))) "     \
 	"RETURNING t.seq), "                                                                \
-	"rest AS MATERIALIZED (SELECT lane, CASE WHEN NOT $12::boolean THEN nullif(ARRAY("  \
+	"rest AS MATERIALIZED (SELECT lane, epoch, CASE WHEN NOT $12::boolean THEN nullif(ARRAY("  \
 	"SELECT unnest(in_flight) EXCEPT SELECT seq FROM gone EXCEPT SELECT seq FROM moved " \
 	"EXCEPT SELECT seq FROM ours WHERE ours.lane = mine.lane), "                        \
 	"'{}') END AS seqs FROM mine), "                                                    \
 	"let_go AS (UPDATE {schema}postroom_lanes AS l SET in_flight = rest.seqs, "         \
 	"locked_by = CASE WHEN rest.seqs IS NOT NULL THEN l.locked_by END, "                \
 	"locked_until = CASE WHEN rest.seqs IS NOT NULL THEN l.locked_until END "           \
-	"FROM rest WHERE l.lane = rest.lane) "                                              \
+	"FROM rest WHERE l.lane = rest.lane AND l.epoch = rest.epoch) "                     \
 	"SELECT array_agg(seq) FROM (SELECT seq FROM gone UNION ALL SELECT seq FROM moved " \
 	"UNION ALL SELECT seq FROM changed "                                                \
 	"UNION ALL SELECT seq FROM ours WHERE fate = 0 AND reason IS NULL) AS settled"
@@ -261,9 +272,9 @@ static int look(struct pgsql_store *store, bool *ret_lost, struct pr_err *err)
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 
 	result = pr_pgsql_run(store, PG_KIND, &pr_table_outbox,
-			      "SELECT lease = 'lane', EXISTS (SELECT FROM {schema}postroom_lanes "
+			      "SELECT lease = 'lane', EXISTS (SELECT FROM " PG_ALL_LANES " AS l "
 			      "WHERE locked_until < clock_timestamp()) "
-			      "FROM {schema}postroom_lanes WHERE lane = 1",
+			      "FROM " PG_LANE("1::smallint") " AS one",
 			      &params, false, "looking how messages are leased", err);
 	if (!result)
 		return err->status;
@@ -388,7 +399,7 @@ static int set_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct p
 		status = command(store,
 				 "BEGIN; SET LOCAL lock_timeout = '500ms'; "
 				 "LOCK TABLE {schema}postroom_lanes IN ACCESS EXCLUSIVE MODE; "
-				 "UPDATE {schema}postroom_lanes SET lease = ",
+				 "UPDATE {schema}postroom_lanes SET floor = 0, lease = ",
 				 kind == PR_LEASE_LANE ? "'lane'" : "'row'", "; COMMIT", err);
 		if (status < 0)
 			command(store, "ROLLBACK", "", "", &(struct pr_err){ 0 });

@@ -31,8 +31,8 @@
 #define NEXT_DUE                                                                            \
 	"ceil(extract(epoch FROM least("                                                     \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND apart = 0 " \
-	"AND key IS NULL AND " PG_SCOPE "AND (SELECT lease = 'row' FROM {schema}postroom_lanes " \
-	"WHERE lane = 1) ORDER BY next_attempt_at, seq LIMIT 1), "                           \
+	"AND key IS NULL AND next_attempt_at >= " PG_OWN_FLOOR " AND " PG_SCOPE "AND (SELECT lease = 'row' FROM "                    \
+	PG_LANE("1::smallint") " AS one) ORDER BY next_attempt_at, seq LIMIT 1), "           \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' "             \
 	"AND apart IN (1, 3) AND " PG_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "       \
 	"(SELECT locked_until FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE  \
@@ -45,10 +45,21 @@
 
 #define ANNOUNCE                                                                            \
 	"SELECT " NEXT_DUE ", " NO_WAIT "setval('{schema}postroom_sleepers', greatest(last_value, " \
-	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $4::bigint)) "             \
+	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $5::bigint)) "             \
 	"FROM {schema}postroom_sleepers"
 
 #define HUSH "SELECT " NO_WAIT "setval('{schema}postroom_sleepers', 1)"
+
+/* Each part goes by an index of its own; where lanes are leased the first two share one. */
+#define UNROUTED_IN(condition)                                                              \
+	"SELECT {scope_ns} AS ns, {scope_topic} AS topic FROM {schema}{table} "              \
+	"WHERE status = 'pending' AND " condition " AND " PG_SCOPE_ALL "AND NOT (true {rules}) "
+#define UNROUTED                                                                            \
+	"SELECT count(*), (array_agg(ns))[1], (array_agg(topic))[1] FROM ("                  \
+	UNROUTED_IN("apart = 0 AND key IS NULL") "UNION ALL "                                \
+	UNROUTED_IN("apart = 0 AND key IS NOT NULL") "UNION ALL "                            \
+	UNROUTED_IN("apart IN (1, 3)") "UNION ALL "                                          \
+	UNROUTED_IN("apart = 2") "LIMIT $4::int) AS u"
 
 #define VAIN_MS 100
 
@@ -93,6 +104,7 @@ static int announce(struct pgsql_store *store, const struct pr_table *table,
 
 	if (!pr_pgsql_add_scope(&params, scope, &pattern))
 		return pr_err_nomem(err);
+	pr_pgsql_number(&params, pr_pgsql_own_floor(store, scope));
 	if (!store->pooled)
 		pr_pgsql_number(&params, max_ms);
 	result = pr_pgsql_run(store, store->pooled ? PG_NEXT_DUE : PG_ANNOUNCE, table,
@@ -163,4 +175,29 @@ int pr_pgsql_wait(struct postroom_store *base, const struct pr_table *table,
 	if (status >= 0 && store->rung)
 		status = hush(store, table, err);
 	return status;
+}
+
+int pr_pgsql_unrouted(struct postroom_store *base, const struct pr_table *table,
+		      const struct pr_scope *scope, int32_t limit, struct pr_unrouted *ret,
+		      struct pr_err *err)
+{
+	struct pgsql_store *store = pgsql_store(base);
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
+	struct pgsql_params params = { 0 };
+
+	*ret = (struct pr_unrouted){ 0 };
+	if (store->rules.count == 0)
+		return POSTROOM_OK;
+	if (!pr_pgsql_add_scope(&params, scope, &pattern))
+		return pr_err_nomem(err);
+	pr_pgsql_number(&params, limit);
+	result = pr_pgsql_run(store, PG_UNROUTED, table, UNROUTED, &params, false,
+			      "counting messages without a route", err);
+	if (!result)
+		return err->status;
+	ret->count = atoll(PQgetvalue(result, 0, 0));
+	snprintf(ret->ns, sizeof(ret->ns), "%s", PQgetvalue(result, 0, 1));
+	snprintf(ret->topic, sizeof(ret->topic), "%s", PQgetvalue(result, 0, 2));
+	return POSTROOM_OK;
 }

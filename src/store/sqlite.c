@@ -18,6 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A topic pattern as GLOB wants it: each character may take three. */
+#define GLOB_SIZE (POSTROOM_TOPIC_MAX * 3 + 4)
+
 static const char *const schemes[] = { "sqlite", NULL };
 
 static const char *path_of(sqlite3 *db, const struct sqlite_store *store)
@@ -162,20 +165,73 @@ static int checkpoint(void *context, sqlite3 *db, const char *name, int frames)
 	return SQLITE_OK;
 }
 
+/* As GLOB wants it: everything but '*' stands for itself. Returns the length. */
+static size_t glob_of(const char *pattern, char out[GLOB_SIZE])
+{
+	size_t len = 0;
+
+	/* A pattern longer than the longest topic is cut: with '*'s aside it could not match anyway. */
+	for (; *pattern && len + 4 < GLOB_SIZE; pattern++) {
+		if (*pattern == '[' || *pattern == '?') {
+			out[len++] = '[';
+			out[len++] = *pattern;
+			out[len++] = ']';
+		} else {
+			out[len++] = *pattern;
+		}
+	}
+	out[len] = '\0';
+	return len;
+}
+
+static void put_literal(void *context, const char *text, bool pattern, struct pr_buf *out)
+{
+	char glob[GLOB_SIZE];
+	char *quoted;
+
+	(void)context;
+	if (pattern)
+		glob_of(text, glob);
+	quoted = sqlite3_mprintf("%Q", pattern ? glob : text);
+	if (quoted)
+		pr_buf_puts(out, quoted);
+	else
+		out->failed = true;
+	sqlite3_free(quoted);
+}
+
+/* Last of all: nothing in a rule's own text is taken for a {name}. */
+static void fill_rules(const struct sqlite_store *store, const struct pr_table *table,
+		       const char *sql, struct pr_buf *out)
+{
+	const char *at;
+
+	while ((at = strstr(sql, "{rules}"))) {
+		pr_buf_append(out, sql, (size_t)(at - sql));
+		if (store->rules.count > 0) {
+			pr_buf_puts(out, "AND ");
+			pr_rules_sql(&store->rules, table, "GLOB", put_literal, NULL, out);
+		}
+		sql = at + strlen("{rules}");
+	}
+	pr_buf_puts(out, sql);
+}
+
 sqlite3_stmt *pr_sqlite_prepare(struct sqlite_store *store, enum sqlite_slot slot,
 				const struct pr_table *table, const char *sql, struct pr_err *err)
 {
-	PR_CLEANUP_BUF struct pr_buf text = { 0 };
+	PR_CLEANUP_BUF struct pr_buf filled = { 0 }, text = { 0 };
 
 	if (store->slots[slot].stmt && store->slots[slot].table == table)
 		return store->slots[slot].stmt;
 	sqlite3_finalize(store->slots[slot].stmt);
 	store->slots[slot].stmt = NULL;
 	if (table)
-		pr_table_sql(table, sql, &text);
+		pr_table_sql(table, sql, &filled);
 	else
-		pr_buf_puts(&text, sql);
-	if (text.failed) {
+		pr_buf_puts(&filled, sql);
+	fill_rules(store, table, pr_buf_text(&filled), &text);
+	if (filled.failed || text.failed) {
 		pr_err_nomem(err);
 		return NULL;
 	}
@@ -267,23 +323,14 @@ void pr_sqlite_bind(sqlite3_stmt *stmt, int index, const char *text)
 
 bool pr_sqlite_bind_pattern(sqlite3_stmt *stmt, int index, const char *pattern)
 {
-	char glob[POSTROOM_TOPIC_MAX * 3 + 4];
-	size_t len = 0;
+	char glob[GLOB_SIZE];
+	size_t len;
 
 	if (!pattern) {
 		sqlite3_bind_null(stmt, index);
 		return true;
 	}
-	/* A pattern longer than the longest topic is cut: with '*'s aside it could not match anyway. */
-	for (; *pattern && len + 3 < sizeof(glob); pattern++) {
-		if (*pattern == '[' || *pattern == '?') {
-			glob[len++] = '[';
-			glob[len++] = *pattern;
-			glob[len++] = ']';
-		} else {
-			glob[len++] = *pattern;
-		}
-	}
+	len = glob_of(pattern, glob);
 	return sqlite3_bind_text(stmt, index, glob, (int)len, SQLITE_TRANSIENT) == SQLITE_OK;
 }
 
@@ -388,6 +435,7 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 	store->busy_wait_ms = config->busy_wait_ms;
 	store->stop = config->stop;
 	store->pulse = config->pulse;
+	store->rules = config->rules;
 	store->path = strdup(path_in(config->url));
 	status = store->path ? open_file(store, config->create, err) : pr_err_nomem(err);
 	if (status < 0) {
@@ -417,6 +465,7 @@ const struct pr_store_ops pr_store_sqlite = {
 	.sweep = pr_sqlite_sweep,
 	.wait = pr_sqlite_wait,
 	.unfinished = pr_sqlite_unfinished,
+	.unrouted = pr_sqlite_unrouted,
 	.list = pr_sqlite_list,
 	.show = pr_sqlite_show,
 	.retry = pr_sqlite_retry,

@@ -38,6 +38,7 @@ enum sqlite_slot {
 	SLOT_RELEASE_MANY,
 	SLOT_NEXT_DUE,
 	SLOT_UNFINISHED,
+	SLOT_UNROUTED,
 	SLOT_COUNT
 };
 
@@ -61,6 +62,7 @@ struct sqlite_store {
 	int64_t busy_since_us; /* when the wait for the lock began; for the error */
 	const struct pr_stop *stop;
 	struct pr_pulse *pulse;
+	struct pr_rules rules;
 	bool finishing; /* this transaction settles: a stop does not end its wait, only the grace does */
 	postroom_box *box;
 	int bell;		   /* inotify, from the first sleep on; -1: none */
@@ -98,7 +100,10 @@ int pr_sqlite_fail(sqlite3 *db, const struct sqlite_store *store, const char *do
 /* The busy handler: pauses before try number tries + 1; 0 when there was enough of it. */
 int pr_sqlite_wait_for_lock(void *store, int tries);
 
-/* The slot's statement for this table, prepared at first use; NULL with err filled. */
+/*
+ * The slot's statement for this table, prepared at first use; NULL with err filled.
+ * {rules} is the store's condition, "AND … ", or nothing where there are no rules.
+ */
 sqlite3_stmt *pr_sqlite_prepare(struct sqlite_store *store, enum sqlite_slot slot,
 				const struct pr_table *table, const char *sql, struct pr_err *err);
 
@@ -231,6 +236,9 @@ int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
 		       const struct pr_scope *scope, int64_t *ret_ms, struct pr_err *err);
 int pr_sqlite_unfinished(struct postroom_store *store, const struct pr_table *table,
 			 const struct pr_claim *claim, bool *ret, struct pr_err *err);
+int pr_sqlite_unrouted(struct postroom_store *store, const struct pr_table *table,
+		       const struct pr_scope *scope, int32_t limit, struct pr_unrouted *ret,
+		       struct pr_err *err);
 
 /* sqlite_wait.c */
 int pr_sqlite_wait(struct postroom_store *store, const struct pr_table *table,

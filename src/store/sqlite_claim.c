@@ -16,11 +16,13 @@
 #include "base/time.h"
 #include "store/sqlite.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#define IN_SCOPE                                                                                   \
+#define SCOPE                                                                                      \
 	"(?1 IS NULL OR {scope_ns} = ?1) AND (?2 IS NULL OR {scope_topic} GLOB ?2) "               \
 	"AND (?3 IS NULL OR {scope_tenant} = ?3) "
+#define IN_SCOPE SCOPE "{rules}"
 
 #define PENDING "SELECT {columns}" PR_SQLITE_ORDER "FROM {table} AS m INDEXED BY {table}_"
 #define TURN                                                                                       \
@@ -66,6 +68,14 @@
 #define UNFINISHED                                                                                 \
 	"SELECT " ANY("leased", "status = '{active}' ") "OR " ANY(                                 \
 		"turn", PR_SQLITE_TURN WAITING) "OR " ANY("due", PR_SQLITE_DUE WAITING)
+
+#define UNROUTED_IN(index, condition)                                                              \
+	"SELECT {scope_ns} AS ns, {scope_topic} AS topic FROM {table} INDEXED BY {table}_" index   \
+	" WHERE " condition "AND " SCOPE "AND NOT (true {rules}) "
+#define UNROUTED                                                                                   \
+	"SELECT count(*), ns, topic FROM (" UNROUTED_IN("turn", PR_SQLITE_TURN)                    \
+	"UNION ALL " UNROUTED_IN("due", PR_SQLITE_DUE) "UNION ALL "                                \
+	UNROUTED_IN("held", "apart = 2 AND status = 'pending' ") "LIMIT ?4)"
 
 #define EXPIRED_REASON "the lease ran out during the last attempt: its worker died or hung"
 
@@ -442,13 +452,13 @@ int pr_sqlite_sweep(struct postroom_store *base, const struct pr_table *table,
 /* Runs a query of one row over a scope; the statement is left on that row, or NULL. */
 static sqlite3_stmt *look(struct sqlite_store *store, enum sqlite_slot slot,
 			  const struct pr_table *table, const char *sql,
-			  const struct pr_scope *scope, int64_t now_us, struct pr_err *err)
+			  const struct pr_scope *scope, int64_t fourth, struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, slot, table, sql, err);
 
 	if (!stmt || bind_scope(stmt, scope, err) < 0)
 		return NULL;
-	sqlite3_bind_int64(stmt, 4, now_us);
+	sqlite3_bind_int64(stmt, 4, fourth);
 	if (sqlite3_step(stmt) == SQLITE_ROW)
 		return stmt;
 	pr_sqlite_fail(store->db, store, "looking for work", err);
@@ -487,6 +497,31 @@ int pr_sqlite_unfinished(struct postroom_store *base, const struct pr_table *tab
 	if (!stmt)
 		return err->status;
 	*ret = sqlite3_column_int(stmt, 0) != 0;
+	sqlite3_reset(stmt);
+	return POSTROOM_OK;
+}
+
+static void copy_name(char *out, size_t size, const unsigned char *name)
+{
+	snprintf(out, size, "%s", name ? (const char *)name : "");
+}
+
+int pr_sqlite_unrouted(struct postroom_store *base, const struct pr_table *table,
+		       const struct pr_scope *scope, int32_t limit, struct pr_unrouted *ret,
+		       struct pr_err *err)
+{
+	struct sqlite_store *store = sqlite_store(base);
+	sqlite3_stmt *stmt;
+
+	*ret = (struct pr_unrouted){ 0 };
+	if (store->rules.count == 0)
+		return POSTROOM_OK;
+	stmt = look(store, SLOT_UNROUTED, table, UNROUTED, scope, limit, err);
+	if (!stmt)
+		return err->status;
+	ret->count = sqlite3_column_int64(stmt, 0);
+	copy_name(ret->ns, sizeof(ret->ns), sqlite3_column_text(stmt, 1));
+	copy_name(ret->topic, sizeof(ret->topic), sqlite3_column_text(stmt, 2));
 	sqlite3_reset(stmt);
 	return POSTROOM_OK;
 }

@@ -28,6 +28,7 @@ struct pr_store_config {
 	const struct pr_stop *stop;  /* ends waits; NULL: nobody stops us */
 	struct pr_pulse *pulse;	     /* beats in waits that go on; NULL: nobody listens */
 	bool finishing;		     /* connecting ends with the grace, not with the request to stop */
+	struct pr_rules rules;	     /* beside the scope of each call; they outlive the store */
 };
 
 struct pr_scope {
@@ -44,6 +45,13 @@ struct pr_claim {
 	int32_t max_attempts;
 	bool suspects; /* look for expired leases first; one of them comes alone */
 	bool block;    /* a dead message holds its key back until an operator acts */
+};
+
+/* Messages that no rule wants. */
+struct pr_unrouted {
+	int64_t count;
+	char ns[POSTROOM_NAMESPACE_MAX + 1]; /* of one of them */
+	char topic[POSTROOM_TOPIC_MAX + 1];
 };
 
 /* How the messages of a database are claimed: a property of the database, the same for all relays. */
@@ -124,6 +132,14 @@ struct pr_store_ops {
 	 */
 	int (*unfinished)(struct postroom_store *store, const struct pr_table *table,
 			  const struct pr_claim *claim, bool *ret, struct pr_err *err);
+
+	/*
+	 * Counts what waits in this scope and is not this store's by its rules, up to
+	 * limit. None where there are no rules.
+	 */
+	int (*unrouted)(struct postroom_store *store, const struct pr_table *table,
+			const struct pr_scope *scope, int32_t limit, struct pr_unrouted *ret,
+			struct pr_err *err);
 
 	/* The operator's side; see <postroom/store.h>. */
 	int (*list)(struct postroom_store *store, const postroom_filter *filter, int32_t limit,

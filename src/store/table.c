@@ -15,6 +15,35 @@ const struct pr_table pr_table_outbox = {
 	.scope_tenant = "tenant_id",
 };
 
+static void put_rule(const struct pr_rule *rule, const struct pr_table *table, const char *like,
+		     pr_literal_fn literal, void *context, struct pr_buf *out)
+{
+	if (rule->ns) {
+		pr_buf_printf(out, "%s = ", table->scope_ns);
+		literal(context, rule->ns, false, out);
+	}
+	if (rule->ns && rule->topic)
+		pr_buf_puts(out, " AND ");
+	if (rule->topic) {
+		pr_buf_printf(out, "%s %s ", table->scope_topic, like);
+		literal(context, rule->topic, true, out);
+	}
+	if (!rule->ns && !rule->topic)
+		pr_buf_puts(out, "true");
+}
+
+void pr_rules_sql(const struct pr_rules *rules, const struct pr_table *table, const char *like,
+		  pr_literal_fn literal, void *context, struct pr_buf *out)
+{
+	pr_buf_puts(out, "CASE");
+	for (size_t i = 0; i < rules->count; i++) {
+		pr_buf_puts(out, " WHEN ");
+		put_rule(&rules->list[i], table, like, literal, context, out);
+		pr_buf_puts(out, rules->list[i].mine ? " THEN true" : " THEN false");
+	}
+	pr_buf_puts(out, " ELSE false END ");
+}
+
 void pr_table_sql(const struct pr_table *table, const char *sql, struct pr_buf *out)
 {
 	const struct {

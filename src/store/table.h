@@ -9,6 +9,8 @@
 
 #include "base/buf.h"
 
+#include <stdbool.h>
+
 struct pr_table {
 	const char *name;
 	const char *active;	 /* status while leased */
@@ -44,5 +46,27 @@ extern const struct pr_table pr_table_outbox;
 
 /* Appends sql with {table}, {active}, {columns}, … filled in: the fields' own names. */
 void pr_table_sql(const struct pr_table *table, const char *sql, struct pr_buf *out);
+
+/* Which messages a sink gets, when several share an outbox: the first one that fits decides. */
+struct pr_rule {
+	const char *ns;	   /* NULL: any */
+	const char *topic; /* pattern; NULL: any */
+	bool mine;	   /* those that fit are this store's; or else another's */
+};
+
+struct pr_rules {
+	const struct pr_rule *list;
+	size_t count; /* 0: everything is this store's; otherwise what fits none is not */
+};
+
+/* Appends text as a literal of the database's; as a pattern, ready for what compares them. */
+typedef void (*pr_literal_fn)(void *context, const char *text, bool pattern, struct pr_buf *out);
+
+/*
+ * Appends an expression that is true of what is the store's own; like is the
+ * operator for patterns. There must be rules.
+ */
+void pr_rules_sql(const struct pr_rules *rules, const struct pr_table *table, const char *like,
+		  pr_literal_fn literal, void *context, struct pr_buf *out);
 
 #endif

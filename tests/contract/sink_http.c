@@ -419,7 +419,7 @@ TEST(K4_odd_answers_have_their_verdicts)
 		{ answer_after_interims, POSTROOM_DELIVERED, NULL },
 		{ answer_in_chunks, POSTROOM_FAILED, "HTTP 500: broken!" },
 		{ answer_garbage, POSTROOM_UNREACHABLE, "" },
-		{ answer_endless_headers, POSTROOM_UNREACHABLE, "headers" },
+		{ answer_endless_headers, POSTROOM_UNREACHABLE, "longer than 256 KiB" },
 		{ answer_endless_body, POSTROOM_FAILED, "HTTP 500: and more and more" },
 	};
 

@@ -85,6 +85,17 @@ void end_producer(struct producer *producer)
 	CHECK_INT(pthread_join(producer->thread, NULL), 0);
 }
 
+const char *take_one(void)
+{
+	static char id[POSTROOM_ID_SIZE];
+	postroom_batch *batch = claim_one();
+
+	snprintf(id, sizeof(id), "%s", only_item(batch)->id);
+	CHECK_INT(postroom_ack(store, batch, only_item(batch), 1), POSTROOM_OK);
+	postroom_batch_free(batch);
+	return id;
+}
+
 void url_with_options(const char *options, char out[400])
 {
 	int length = snprintf(out, 400, "%s&options=", url);

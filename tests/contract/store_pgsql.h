@@ -46,6 +46,9 @@ struct producer {
 void start_producer(struct producer *producer);
 void end_producer(struct producer *producer);
 
+/* Claims one message, which there must be, and delivers it; its id. */
+const char *take_one(void);
+
 /* The test's database with settings for the session, as the URL's options: "-c a=b -c c=d". */
 void url_with_options(const char *options, char out[400]);
 

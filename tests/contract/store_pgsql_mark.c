@@ -22,18 +22,6 @@ static void make_switch(void)
 		 "WHEN (OLD.status = 'pending') EXECUTE FUNCTION dawdle()");
 }
 
-/* Claims one message, which there must be, and delivers it; its id. */
-static const char *take_one(void)
-{
-	static char id[POSTROOM_ID_SIZE];
-	postroom_batch *batch = claim_one();
-
-	snprintf(id, sizeof(id), "%s", only_item(batch)->id);
-	CHECK_INT(postroom_ack(store, batch, only_item(batch), 1), POSTROOM_OK);
-	postroom_batch_free(batch);
-	return id;
-}
-
 static void put_newcomer(void)
 {
 	PUT(.topic = "new", .payload = "1");

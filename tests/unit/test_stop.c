@@ -73,3 +73,25 @@ TEST(D4_a_wait_ends_when_a_signal_handler_requests)
 	CHECK(pr_stop_wait(&stop, FOR_EVER_MS));
 	pr_stop_release(&stop);
 }
+
+TEST(D7_a_request_stops_those_under_it_and_not_those_above)
+{
+	struct pr_stop parent;
+
+	CHECK_INT(pr_stop_init(&parent, NULL), POSTROOM_OK);
+	CHECK_INT(pr_stop_init_under(&stop, &parent, NULL), POSTROOM_OK);
+	CHECK(!pr_stop_requested(&stop) && !readable());
+	pr_stop_request(&stop, FOR_EVER_MS);
+	CHECK(pr_stop_requested(&stop) && readable() && pr_stop_wait(&stop, FOR_EVER_MS));
+	CHECK(!pr_stop_requested(&parent));
+	/* The shorter grace counts. */
+	CHECK(!pr_stop_overdue(&stop));
+	pr_stop_request(&parent, 0);
+	CHECK(pr_stop_overdue(&stop));
+	pr_stop_release(&stop);
+
+	CHECK_INT(pr_stop_init_under(&stop, &parent, NULL), POSTROOM_OK);
+	CHECK(pr_stop_requested(&stop) && readable() && pr_stop_wait(&stop, FOR_EVER_MS));
+	pr_stop_release(&stop);
+	pr_stop_release(&parent);
+}

@@ -166,8 +166,10 @@ CREATE TRIGGER postroom_outbox_remember BEFORE INSERT ON {schema}postroom_outbox
 -- `lease` says how this database is claimed, the same in every row: by `row`, then the
 -- messages bear their leases themselves and a lane is locked while somebody claims from
 -- it; or by `lane`.
+-- The key is such that the version of a lane that counts is found at once, behind those that
+-- vacuum could not remove yet: its epoch is the highest.
 CREATE TABLE {schema}postroom_lanes (
-	lane smallint NOT NULL PRIMARY KEY,
+	lane smallint NOT NULL,
 	lease text NOT NULL DEFAULT 'row'
 		CONSTRAINT "lease: row or lane" CHECK (lease IN ('row', 'lane')),
 	locked_by uuid,
@@ -176,6 +178,9 @@ CREATE TABLE {schema}postroom_lanes (
 	epoch bigint NOT NULL DEFAULT 0,
 	-- The seq of every message claimed.
 	in_flight bigint[],
+	-- No message in its turn has a lower seq, nor will one have: looks into the lane begin here.
+	floor bigint NOT NULL DEFAULT 0,
+	PRIMARY KEY (lane, epoch),
 	CONSTRAINT "locked_by, locked_until, in_flight: all or none" CHECK (
 		(locked_by IS NULL) = (locked_until IS NULL) AND (locked_by IS NULL) = (in_flight IS NULL))
 ) WITH (

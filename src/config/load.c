@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where the text of one value comes from.
+ *
+ * 1. The command line counts before the environment, that before the file, that
+ *    before the default; a lower one is not even looked at.
+ * 2. What came out of ${NAME} or bears the name of a secret is in text alone,
+ *    never in shown and never in a fault.
+ */
+#include "config/load.h"
+
+#include "base/text.h"
+#include "base/url.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char stars[] = "***";
+
+char *pr_load_printf(struct pr_loading *loading, const char *format, ...)
+{
+	va_list args;
+	char *text;
+
+	va_start(args, format);
+	text = pr_arena_vprintf(loading->arena, format, args);
+	va_end(args);
+	if (!text)
+		loading->nomem = true;
+	return text;
+}
+
+void *pr_load_alloc(struct pr_loading *loading, size_t size)
+{
+	void *memory = pr_arena_alloc(loading->arena, size);
+
+	if (memory)
+		memset(memory, 0, size);
+	else
+		loading->nomem = true;
+	return memory;
+}
+
+const struct pr_yaml *pr_load_want(struct pr_loading *loading, const char *path,
+				   const struct pr_yaml *node, enum pr_yaml_kind kind)
+{
+	static const char *const kinds[] = {
+		[PR_YAML_SCALAR] = "one value",
+		[PR_YAML_LIST] = "a list (- …)",
+		[PR_YAML_MAP] = "a map (name: value)",
+	};
+
+	if (!node || node->kind == kind)
+		return node;
+	if (node->empty)
+		return NULL;
+	pr_fault(loading->faults, "%s:%d: %s: has to be %s, not %s", loading->file, node->line,
+		 path, kinds[kind], kinds[node->kind]);
+	return NULL;
+}
+
+/* What other versions know; their users should not be sent looking for a typing error. */
+static bool is_for_later(const char *path)
+{
+	static const char *const later[] = { "admin", "health", "retention.inbox" };
+
+	for (size_t i = 0; i < sizeof(later) / sizeof(*later); i++) {
+		if (strcmp(path, later[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+void pr_load_check_names(struct pr_loading *loading, const char *section, const struct pr_yaml *map,
+			 const char *const *names)
+{
+	for (const struct pr_yaml *node = map ? map->first : NULL; node; node = node->next) {
+		const char *path = pr_load_printf(loading, "%s%s%s", section ? section : "",
+						  section ? "." : "", node->name);
+		const char *nearest;
+		size_t i = 0;
+
+		while (names[i] && !pr_param_same_name(names[i], node->name))
+			i++;
+		if (names[i] || !path)
+			continue;
+		nearest = pr_text_nearest(node->name, names);
+		if (is_for_later(path))
+			pr_fault(loading->faults,
+				 "%s:%d: %s: this version does not know it yet; leave it out",
+				 loading->file, node->line, path);
+		else if (nearest)
+			pr_fault(loading->faults, "%s:%d: %s: unknown; did you mean %s?",
+				 loading->file, node->line, path, nearest);
+		else
+			pr_fault(loading->faults, "%s:%d: %s: unknown", loading->file, node->line,
+				 path);
+	}
+}
+
+void pr_load_add_names(struct pr_loading *loading, const struct pr_param *params,
+		       const char **names)
+{
+	size_t count = 0;
+
+	while (names[count])
+		count++;
+	for (; params && params->name && count < PR_NAMES_MAX; params++) {
+		char *name = pr_load_printf(loading, "%s", params->name);
+
+		for (char *c = name; c && *c; c++)
+			*c = *c == '-' ? '_' : *c;
+		names[count] = name;
+		count += name != NULL;
+	}
+	names[count] = NULL;
+}
+
+/* The length of a variable's name, or 0. */
+static size_t name_length(const char *text)
+{
+	size_t len = 0;
+
+	if (*text >= '0' && *text <= '9')
+		return 0;
+	while (isalnum((unsigned char)text[len]) || text[len] == '_')
+		len++;
+	return len;
+}
+
+/* ${NAME} at text; returns what follows it, or NULL with the reason in *ret_why. */
+static const char *expand_one(struct pr_loading *loading, const char *text, struct pr_buf *out,
+			      struct pr_buf *shown, const char **ret_why)
+{
+	size_t len = name_length(text + 2);
+	const char *name, *value;
+
+	if (len == 0 || text[2 + len] != '}') {
+		*ret_why = "${ wants the name of an environment variable and a }; for the two "
+			   "characters themselves write $${";
+		return NULL;
+	}
+	name = pr_load_printf(loading, "%.*s", (int)len, text + 2);
+	value = name ? getenv(name) : NULL;
+	if (!value) {
+		*ret_why = pr_load_printf(loading, "the environment variable %s is not set",
+					  name ? name : "");
+		return NULL;
+	}
+	pr_buf_puts(out, value);
+	pr_buf_puts(shown, stars);
+	return text + 2 + len + 1;
+}
+
+static bool expand(struct pr_loading *loading, const struct pr_yaml *node,
+		   struct pr_config_value *value)
+{
+	PR_CLEANUP_BUF struct pr_buf out = { 0 };
+	PR_CLEANUP_BUF struct pr_buf shown = { 0 };
+	const char *why = NULL;
+
+	for (const char *at = node->text; at && *at;) {
+		if (strncmp(at, "$${", 3) == 0) {
+			pr_buf_puts(&out, "${");
+			pr_buf_puts(&shown, "${");
+			at += 3;
+		} else if (strncmp(at, "${", 2) == 0) {
+			at = expand_one(loading, at, &out, &shown, &why);
+		} else {
+			pr_buf_putc(&out, *at);
+			pr_buf_putc(&shown, *at++);
+		}
+	}
+	if (why) {
+		pr_fault(loading->faults, "%s: %s: %s", value->where, value->path, why);
+		return false;
+	}
+	value->text = pr_load_printf(loading, "%s", pr_buf_text(&out));
+	value->shown = pr_load_printf(loading, "%s", pr_buf_text(&shown));
+	loading->nomem = loading->nomem || out.failed || shown.failed;
+	return !loading->nomem;
+}
+
+/* The variable of a path, or the path's own one. */
+static char *variable_of(struct pr_loading *loading, const char *path)
+{
+	char *name;
+
+	if (strcmp(path, "database") == 0)
+		return pr_load_printf(loading, "POSTROOM_DB");
+	name = pr_load_printf(loading, "POSTROOM_%s", path);
+	for (char *c = name; c && *c; c++)
+		*c = isalnum((unsigned char)*c) ? (char)toupper((unsigned char)*c) : '_';
+	return name;
+}
+
+static void hide_secrets(struct pr_loading *loading, struct pr_config_value *value)
+{
+	size_t size = strlen(value->shown) * 4 + 4; /* an empty secret gets three stars */
+	char *shown;
+
+	if (pr_url_is_secret(value->name)) {
+		value->shown = stars;
+		return;
+	}
+	shown = pr_load_alloc(loading, size);
+	if (shown)
+		pr_url_redact(value->shown, shown, size);
+	value->shown = shown ? shown : stars;
+}
+
+static void append(struct pr_config_value *value, struct pr_config_value ***last)
+{
+	**last = value;
+	*last = &value->next;
+}
+
+/* Sets the field of a value that has its text; a wrong one is told without its secrets. */
+static void set(struct pr_loading *loading, const struct pr_wanted *wanted,
+		struct pr_config_value *value)
+{
+	const struct pr_param *param = wanted->param;
+	struct pr_err err;
+
+	hide_secrets(loading, value);
+	if (pr_param_set(param, wanted->target, value->text, &err) >= 0)
+		return;
+	if (strcmp(value->text, value->shown) != 0 &&
+	    pr_param_set(param, wanted->target, value->shown, &err) >= 0)
+		pr_err_set(&err, POSTROOM_INVALID, "%s takes something else", param->name);
+	/* The error begins with the param's name, of which the path is the longer form. */
+	pr_fault(loading->faults, "%s: %s%s", value->where, value->path,
+		 err.text + strlen(param->name));
+}
+
+static struct pr_config_value *new_value(struct pr_loading *loading, const struct pr_wanted *wanted)
+{
+	struct pr_config_value *value = pr_load_alloc(loading, sizeof(*value));
+
+	if (!value)
+		return NULL;
+	value->param = wanted->param;
+	value->name = wanted->name;
+	value->path = pr_load_printf(loading, "%s%s%s", wanted->section ? wanted->section : "",
+				     wanted->section ? "." : "", wanted->name);
+	return value->path ? value : NULL;
+}
+
+static void load_node(struct pr_loading *loading, const struct pr_wanted *wanted,
+		      const struct pr_yaml *node, struct pr_config_value ***last)
+{
+	struct pr_config_value *value = new_value(loading, wanted);
+
+	if (!value)
+		return;
+	value->where = pr_load_printf(loading, "%s:%d", loading->file, node->line);
+	if (!value->where)
+		return;
+	if (node->empty) {
+		pr_fault(loading->faults, "%s: %s: has no value; give it one or leave it out",
+			 value->where, value->path);
+		return;
+	}
+	if (!pr_load_want(loading, value->path, node, PR_YAML_SCALAR) ||
+	    !expand(loading, node, value))
+		return;
+	set(loading, wanted, value);
+	append(value, last);
+}
+
+/* From the command line or the environment; false if neither has it. */
+static bool load_text(struct pr_loading *loading, const struct pr_wanted *wanted,
+		      struct pr_config_value ***last)
+{
+	struct pr_config_value *value = new_value(loading, wanted);
+	const char *variable = value ? variable_of(loading, value->path) : NULL;
+	const char *text = variable ? getenv(variable) : NULL;
+
+	if (!variable)
+		return true;
+	if (wanted->given) {
+		text = wanted->given;
+		value->where = pr_load_printf(loading, "--%s", wanted->param->name);
+	} else if (text && *text) {
+		value->where = pr_load_printf(loading, "$%s", variable);
+	} else {
+		return false;
+	}
+	value->text = value->shown = pr_load_printf(loading, "%s", text);
+	if (value->text && value->where) {
+		set(loading, wanted, value);
+		append(value, last);
+	}
+	return true;
+}
+
+void pr_load_value(struct pr_loading *loading, const struct pr_wanted *wanted,
+		   struct pr_config_value ***last)
+{
+	const struct pr_yaml *node = wanted->map ? pr_yaml_find(wanted->map, wanted->name) : NULL;
+	struct pr_config_value *value;
+
+	if (load_text(loading, wanted, last))
+		return;
+	if (node && node->kind == PR_YAML_LIST && wanted->param->type == PR_PARAM_LIST) {
+		for (node = node->first; node; node = node->next)
+			load_node(loading, wanted, node, last);
+		return;
+	}
+	if (node) {
+		load_node(loading, wanted, node, last);
+		return;
+	}
+	value = new_value(loading, wanted);
+	if (!value)
+		return;
+	value->text = value->shown = wanted->param->fallback;
+	value->where = "default";
+	append(value, last);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * 1. Over any time no more is published than the rate allows for it, and a second's
+ *    worth; what was claimed and not published does not count.
+ * 2. No more is in the sink's hands than its concurrency, and every worker's part
+ *    of it is at least one message.
+ */
+#include "relay/limit.h"
+
+#include <string.h>
+
+/* Under a rate, what a tenth of a second brings is claimed together. */
+#define PORTIONS 10
+
+#define RATE_MIN 1e-9
+#define RATE_MAX 1e9
+
+#define SLOW_US 1000000
+#define FAST_US (SLOW_US / 4)
+
+static double capacity(const struct pr_limit *limit)
+{
+	return limit->rate > 1 ? limit->rate : 1;
+}
+
+void pr_limit_init(struct pr_limit *limit, double rate, int64_t concurrency, int64_t workers,
+		   int64_t now_us)
+{
+	*limit = (struct pr_limit){ .filled_us = now_us };
+	pthread_mutex_init(&limit->lock, NULL);
+	pr_limit_change(limit, rate, concurrency, workers);
+	limit->tokens = capacity(limit);
+}
+
+void pr_limit_change(struct pr_limit *limit, double rate, int64_t concurrency, int64_t workers)
+{
+	pthread_mutex_lock(&limit->lock);
+	limit->rate = rate;
+	limit->concurrency = concurrency;
+	limit->at_once = concurrency > workers ? (concurrency + workers - 1) / workers : 1;
+	pthread_mutex_unlock(&limit->lock);
+}
+
+void pr_limit_release(struct pr_limit *limit)
+{
+	pthread_mutex_destroy(&limit->lock);
+}
+
+static void fill(struct pr_limit *limit, double tokens)
+{
+	limit->tokens += tokens;
+	if (limit->tokens > capacity(limit))
+		limit->tokens = capacity(limit);
+}
+
+int32_t pr_limit_take(struct pr_limit *limit, int32_t want, int64_t now_us, int64_t *ret_wait_ms)
+{
+	int32_t portion = want, taken = 0;
+
+	pthread_mutex_lock(&limit->lock);
+	if (limit->rate <= 0) {
+		pthread_mutex_unlock(&limit->lock);
+		return want;
+	}
+	if (limit->rate / PORTIONS < portion)
+		portion = limit->rate > PORTIONS ? (int32_t)(limit->rate / PORTIONS) : 1;
+	fill(limit, (double)(now_us - limit->filled_us) * limit->rate / 1e6);
+	limit->filled_us = now_us;
+	if (limit->tokens >= portion)
+		taken = limit->tokens < want ? (int32_t)limit->tokens : want;
+	else
+		*ret_wait_ms = (int64_t)((portion - limit->tokens) / limit->rate * 1000) + 1;
+	limit->tokens -= taken;
+	pthread_mutex_unlock(&limit->lock);
+	return taken;
+}
+
+void pr_limit_give_back(struct pr_limit *limit, int64_t count)
+{
+	pthread_mutex_lock(&limit->lock);
+	if (limit->rate > 0 && count > 0)
+		fill(limit, (double)count);
+	pthread_mutex_unlock(&limit->lock);
+}
+
+bool pr_limit_enter(struct pr_limit *limit, int64_t *ret)
+{
+	int64_t left;
+	bool limited;
+
+	*ret = 0;
+	pthread_mutex_lock(&limit->lock);
+	limited = limit->concurrency > 0;
+	left = limit->concurrency - limit->in_hand;
+	/* More are in its hands than there may be from now on, while those before finish. */
+	if (limited && left > 0)
+		*ret = left < limit->at_once ? left : limit->at_once;
+	limit->in_hand += *ret;
+	pthread_mutex_unlock(&limit->lock);
+	return !limited || *ret > 0;
+}
+
+int64_t pr_limit_widen(struct pr_limit *limit)
+{
+	int64_t more;
+
+	pthread_mutex_lock(&limit->lock);
+	more = limit->concurrency - limit->in_hand;
+	/* Without a limit, or just after it was lowered. */
+	if (more < 0)
+		more = 0;
+	limit->in_hand += more;
+	pthread_mutex_unlock(&limit->lock);
+	return more;
+}
+
+void pr_limit_leave(struct pr_limit *limit, int64_t part)
+{
+	pthread_mutex_lock(&limit->lock);
+	limit->in_hand -= part;
+	pthread_mutex_unlock(&limit->lock);
+}
+
+int32_t pr_limit_adapt(int32_t limit, int32_t most, int64_t count, int64_t took_us)
+{
+	int64_t next = limit;
+
+	if (took_us > SLOW_US)
+		next = (int64_t)((double)count * SLOW_US / (double)took_us);
+	else if (count >= limit && took_us < FAST_US)
+		next = (int64_t)limit * 2;
+	if (next < 1)
+		return 1;
+	return next < most ? (int32_t)next : most;
+}
+
+/* The number's digits, with a point among them if need be; 0 if there is none. */
+static double read_number(const char **at)
+{
+	double number = 0, scale = 1;
+
+	for (; **at >= '0' && **at <= '9'; (*at)++)
+		number = number * 10 + (**at - '0');
+	if (**at != '.')
+		return number;
+	for ((*at)++; **at >= '0' && **at <= '9'; (*at)++) {
+		scale /= 10;
+		number += (**at - '0') * scale;
+	}
+	return number;
+}
+
+int pr_rate_parse(const char *text, double *ret, struct pr_err *err)
+{
+	static const struct {
+		const char *suffix;
+		double seconds;
+	} units[] = { { "", 1 }, { "/s", 1 }, { "/m", 60 }, { "/h", 3600 } };
+	const char *at = text;
+	double number = read_number(&at);
+
+	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++) {
+		double rate = number / units[i].seconds;
+
+		if (strcmp(at, units[i].suffix) == 0 && rate >= RATE_MIN && rate <= RATE_MAX) {
+			*ret = rate;
+			return POSTROOM_OK;
+		}
+	}
+	return pr_err_set(
+		err, POSTROOM_INVALID,
+		"\"%.60s\" is no rate; write messages a second, a minute or an hour, as in "
+		"500/s, 30/m or 1000/h",
+		text);
+}

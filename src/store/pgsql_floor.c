@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Floors: how far each lane is empty for good.
+ *
+ * While some old transaction holds vacuum back, the dead entries of finished
+ * messages pile up at the head of the lanes' index, and a look into a lane would
+ * pass them all. Looks begin at the lane's floor instead.
+ *
+ * 1. Below a floor there is no message in its turn, nor will there be one. Who
+ *    has been given a seq has had a lock on the table since before, and keeps it
+ *    until the end of its transaction: so once all who had one at some moment are
+ *    done, whatever had a seq by then is in plain sight, or finished.
+ * 2. That moment's seq is read before the locks, and the messages after the locks
+ *    have been seen to be gone: in statements of their own, so that each sees what
+ *    the one before it has waited for.
+ * 3. No message comes back into its turn with the seq it had: what is released was
+ *    never taken out of it or stays apart, what an operator brings back gets a
+ *    new one.
+ * 4. People may give numbers by hand: so the sweep looks below the floors too, now
+ *    and then, and lowers them.
+ * 5. A store also has floors of its own, in memory, for the scope that it claims in:
+ *    a million messages that wait for another sink are passed once, and not at every
+ *    look. What is in its turn without a lane stands in the order of its time,
+ *    which somebody may have looked at before it had the lock, or given by hand: so
+ *    its floor is a second lower, and every ten seconds all are looked for anew, or
+ *    later if that takes long.
+ */
+#include "base/time.h"
+#include "store/pgsql.h"
+#include "store/pgsql_array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Now and then, or as soon as there is reason to think that much is passed. */
+#define RAISE_AFTER 50000
+#define SLOW_LOOK_US 20000
+#define RAISE_EVERY_US 250000
+#define LOWER_EVERY_US 60000000LL
+/* See 5. */
+#define OWN_FOR_US 10000000LL
+#define OWN_SHARE 50
+#define LATE_US 1000000
+
+#define HOLDERS                                                                             \
+	"SELECT d.seq, h.holders, h.lasting, d.at FROM (SELECT coalesce(pg_sequence_last_value(" \
+	"'{schema}{table}_seq_seq'), 0) AS seq, (extract(epoch FROM clock_timestamp()) "     \
+	"* 1000000)::bigint AS at OFFSET 0) AS d CROSS JOIN LATERAL "                        \
+	"(SELECT coalesce(array_agg(virtualtransaction), '{}')::text AS holders, "           \
+	"coalesce(bool_or(virtualtransaction = ANY ($1::text[])), false) AS lasting "        \
+	"FROM pg_locks WHERE locktype = 'relation' AND relation = '{schema}{table}'::regclass " \
+	"AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "   \
+	"AND mode = 'RowExclusiveLock' AND d.seq IS NOT NULL) AS h"
+
+#define IN_TURN "o.lane = l.lane AND o.status = 'pending' AND o.apart = 0 "
+
+/* All is looked up before the first lane is locked, and who has one locked is not waited for. */
+#define SET_FLOORS(which, condition)                                                        \
+	"WITH found AS MATERIALIZED (SELECT lane, epoch, " which " AS floor "                \
+	"FROM " PG_ALL_LANES " AS l WHERE lease = 'lane'), "                                 \
+	"free AS MATERIALIZED (SELECT l.lane, l.epoch, found.floor "                         \
+	"FROM {schema}postroom_lanes AS l JOIN found ON found.lane = l.lane "                \
+	"AND found.epoch = l.epoch AND " condition                                           \
+	" ORDER BY l.lane FOR UPDATE OF l SKIP LOCKED) "                                     \
+	"UPDATE {schema}postroom_lanes AS l SET floor = free.floor FROM free "               \
+	"WHERE l.lane = free.lane AND l.epoch = free.epoch"
+
+#define RAISE                                                                               \
+	SET_FLOORS("coalesce((SELECT seq FROM {schema}{table} AS o WHERE " IN_TURN          \
+		   "AND o.seq BETWEEN l.floor AND $1::bigint ORDER BY o.seq LIMIT 1), "      \
+		   "$1::bigint + 1)", "found.floor > l.floor")
+
+#define LOWER                                                                               \
+	SET_FLOORS("(SELECT seq FROM {schema}{table} AS o WHERE " IN_TURN                   \
+		   "AND o.seq < l.floor ORDER BY o.seq LIMIT 1)", "found.floor < l.floor")
+
+static int set_floors(struct pgsql_store *store, enum pgsql_slot slot,
+		      const struct pr_table *table, const char *sql, struct pgsql_params *params,
+		      struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = pr_pgsql_run(store, slot, table, sql, params, false,
+							  "looking how far lanes are empty", err);
+
+	return result ? POSTROOM_OK : err->status;
+}
+
+/* $4 and $5: where they are now; $6 and $7: where they may rise to. */
+#define OWN(fresh, turn)                                                                    \
+	"SELECT ARRAY(SELECT coalesce((SELECT seq FROM {schema}{table} AS o "                \
+	"WHERE o.lane = l.lane AND " fresh " AND o.seq >= ($5::bigint[])[l.lane] "           \
+	"AND o.seq <= $6::bigint AND " PG_SCOPE "ORDER BY o.seq LIMIT 1), $6::bigint + 1) "  \
+	"FROM generate_series(1, 64) AS l(lane) ORDER BY l.lane), " turn
+#define OWN_LANE OWN("o.status = 'pending' AND o.apart = 0", "greatest($4::bigint, $7::bigint)")
+#define OWN_ROW                                                                             \
+	OWN("o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL",                    \
+	    "coalesce((SELECT (extract(epoch FROM next_attempt_at) * 1000000)::bigint "      \
+	    "FROM {schema}{table} WHERE status = 'pending' AND apart = 0 AND key IS NULL "   \
+	    "AND next_attempt_at >= " PG_OWN_FLOOR " AND next_attempt_at <= "                \
+	    "timestamptz 'epoch' + $7::bigint * interval '1 microsecond' AND " PG_SCOPE      \
+	    "ORDER BY next_attempt_at, seq LIMIT 1), $7::bigint)")
+
+static bool put_scope(const struct pr_scope *scope, struct pr_buf *out)
+{
+	const char *parts[] = { scope->ns, scope->topic, scope->tenant_id };
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		pr_buf_puts(out, parts[i] ? parts[i] : "");
+		pr_buf_putc(out, parts[i] ? '\n' : '\t');
+	}
+	return !out->failed;
+}
+
+/* A store may serve several scopes in turn: what is so in one says nothing of another. */
+static bool knows(const struct pgsql_store *store, const struct pr_scope *scope)
+{
+	PR_CLEANUP_BUF struct pr_buf given = { 0 };
+
+	return store->own.len > 0 && store->own_kind == store->kind && put_scope(scope, &given) &&
+	       strcmp(pr_buf_text(&given), store->scope.data) == 0;
+}
+
+const char *pr_pgsql_own_floors(struct pgsql_store *store, const struct pr_scope *scope)
+{
+	return knows(store, scope) ? store->own.data : NULL;
+}
+
+int64_t pr_pgsql_own_floor(struct pgsql_store *store, const struct pr_scope *scope)
+{
+	return knows(store, scope) ? store->own_us : 0;
+}
+
+static int raise_own(struct pgsql_store *store, const struct pr_table *table,
+		     const struct pr_scope *scope, struct pr_err *err)
+{
+	bool by_lane = store->kind == PR_LEASE_LANE;
+	int64_t begun_us = pr_mono_us();
+	bool anew = !knows(store, scope) || begun_us >= store->own_until_us;
+	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+
+	if (anew) {
+		pr_buf_reset(&store->own);
+		for (int lane = 1; lane <= PG_LANES; lane++)
+			pr_pgsql_array_add_number(&store->own, 0);
+		pr_pgsql_array_end(&store->own);
+		pr_buf_reset(&store->scope);
+		put_scope(scope, &store->scope);
+		store->own_us = 0;
+		store->own_kind = store->kind;
+	}
+	if (store->own.failed || store->scope.failed ||
+	    !pr_pgsql_add_scope(&params, scope, &pattern))
+		return pr_err_nomem(err);
+	pr_pgsql_number(&params, store->own_us);
+	pr_pgsql_text(&params, store->own.data);
+	pr_pgsql_number(&params, store->floor_seq);
+	pr_pgsql_number(&params, store->floor_us - LATE_US);
+	result = pr_pgsql_run(store, by_lane ? PG_OWN_LANE : PG_OWN_ROW, table,
+			      by_lane ? OWN_LANE : OWN_ROW, &params, false,
+			      "looking how far the outbox is empty", err);
+	if (!result)
+		return err->status;
+	pr_buf_reset(&store->own);
+	pr_buf_puts(&store->own, PQgetvalue(result, 0, 0));
+	store->own_us = atoll(PQgetvalue(result, 0, 1));
+	if (anew) {
+		int64_t now_us = pr_mono_us(), cost_us = (now_us - begun_us) * OWN_SHARE;
+
+		store->own_until_us = now_us + (cost_us > OWN_FOR_US ? cost_us : OWN_FOR_US);
+	}
+	return store->own.failed ? pr_err_nomem(err) : POSTROOM_OK;
+}
+
+/* Then the lanes' floors are as good. */
+static bool claims_all(const struct pgsql_store *store, const struct pr_scope *scope)
+{
+	return store->kind == PR_LEASE_LANE && store->rules.count == 0 && !scope->ns &&
+	       !scope->topic && !scope->tenant_id;
+}
+
+/* All who wrote messages at that moment are done. */
+static int raise_to(struct pgsql_store *store, const struct pr_table *table,
+		    const struct pr_scope *scope, struct pr_err *err)
+{
+	struct pgsql_params params = { 0 };
+	int status = POSTROOM_OK;
+
+	store->since_raised = 0;
+	pr_pgsql_number(&params, store->floor_seq);
+	if (store->kind == PR_LEASE_LANE)
+		status = set_floors(store, PG_RAISE, table, RAISE, &params, err);
+	if (status >= 0 && !claims_all(store, scope))
+		status = raise_own(store, table, scope, err);
+	return status;
+}
+
+int pr_pgsql_raise_floors(struct pgsql_store *store, const struct pr_table *table,
+			  const struct pr_scope *scope, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+	int status = POSTROOM_OK;
+
+	bool stale = store->own.len > 0 && pr_mono_us() >= store->own_until_us;
+
+	if (pr_mono_us() < store->raise_due_us ||
+	    (!stale && store->look_us < SLOW_LOOK_US && store->since_raised < RAISE_AFTER))
+		return POSTROOM_OK;
+	pr_pgsql_text(&params, store->floor_seq ? store->holders.data : "{}");
+	result = pr_pgsql_run(store, PG_HOLDERS, table, HOLDERS, &params, false,
+			      "looking who writes messages", err);
+	if (!result)
+		return err->status;
+	store->raise_due_us = pr_mono_us() + RAISE_EVERY_US;
+	if (store->floor_seq && *PQgetvalue(result, 0, 2) == 't')
+		return POSTROOM_OK;
+	if (store->floor_seq)
+		status = raise_to(store, table, scope, err);
+	store->floor_seq = atoll(PQgetvalue(result, 0, 0));
+	store->floor_us = atoll(PQgetvalue(result, 0, 3));
+	pr_buf_reset(&store->holders);
+	pr_buf_puts(&store->holders, PQgetvalue(result, 0, 1));
+	return store->holders.failed ? pr_err_nomem(err) : status;
+}
+
+int pr_pgsql_lower_floors(struct pgsql_store *store, const struct pr_table *table,
+			  struct pr_err *err)
+{
+	struct pgsql_params params = { 0 };
+
+	if (store->kind != PR_LEASE_LANE || pr_mono_us() < store->lower_due_us)
+		return POSTROOM_OK;
+	store->lower_due_us = pr_mono_us() + LOWER_EVERY_US;
+	return set_floors(store, PG_LOWER, table, LOWER, &params, err);
+}

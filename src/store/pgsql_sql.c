@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The text of statements: names, patterns and rules in it.
+ *
+ * 1. Whatever a user has written is a literal quoted by libpq, or a parameter.
+ * 2. What has been filled in is never looked through for further {names}.
+ */
+#include "store/pgsql.h"
+
+#include <string.h>
+
+const char *pr_pgsql_pattern(const char *pattern, struct pr_buf *out)
+{
+	if (!pattern)
+		return NULL;
+	for (; *pattern; pattern++) {
+		if (*pattern == '%' || *pattern == '_' || *pattern == '\\')
+			pr_buf_putc(out, '\\');
+		pr_buf_putc(out, *pattern == '*' ? '%' : *pattern);
+	}
+	return pr_buf_text(out);
+}
+
+bool pr_pgsql_add_scope(struct pgsql_params *params, const struct pr_scope *scope,
+			struct pr_buf *pattern)
+{
+	pr_pgsql_text(params, scope->ns);
+	pr_pgsql_text(params, pr_pgsql_pattern(scope->topic, pattern));
+	pr_pgsql_text(params, scope->tenant_id);
+	return !pattern->failed;
+}
+
+static void put_literal(void *context, const char *text, bool pattern, struct pr_buf *out)
+{
+	const struct pgsql_store *store = context;
+	PR_CLEANUP_BUF struct pr_buf like = { 0 };
+	char *quoted;
+
+	if (pattern)
+		text = pr_pgsql_pattern(text, &like);
+	quoted = like.failed ? NULL : PQescapeLiteral(store->conn, text, strlen(text));
+	if (quoted)
+		pr_buf_puts(out, quoted);
+	else
+		out->failed = true;
+	PQfreemem(quoted);
+}
+
+static void put_rules(struct pgsql_store *store, const struct pr_table *table, struct pr_buf *out)
+{
+	if (store->rules.count == 0)
+		return;
+	pr_buf_puts(out, "AND ");
+	pr_rules_sql(&store->rules, table, "LIKE", put_literal, store, out);
+}
+
+char *pr_pgsql_sql(struct pgsql_store *store, const struct pr_table *table, const char *sql)
+{
+	PR_CLEANUP_BUF struct pr_buf filled = { 0 };
+	struct pr_buf whole = { 0 };
+	const char *at;
+
+	if (table)
+		pr_table_sql(table, sql, &filled);
+	else
+		pr_buf_puts(&filled, sql);
+	sql = pr_buf_text(&filled);
+	/* Last of all, both at once: nothing in a name or a rule is taken for another {name}. */
+	while ((at = strchr(sql, '{'))) {
+		pr_buf_append(&whole, sql, (size_t)(at - sql));
+		if (strncmp(at, "{schema}", 8) == 0) {
+			pr_buf_puts(&whole, store->schema);
+			sql = at + 8;
+		} else if (strncmp(at, "{rules}", 7) == 0) {
+			put_rules(store, table, &whole);
+			sql = at + 7;
+		} else {
+			pr_buf_putc(&whole, '{');
+			sql = at + 1;
+		}
+	}
+	pr_buf_puts(&whole, sql);
+	if (filled.failed || whole.failed) {
+		pr_buf_release(&whole);
+		return NULL;
+	}
+	return whole.data;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * TRAPS 8 and 19: looks into a lane begin at its floor or behind the last batch, and
+ * miss nothing all the same.
+ */
+#include "contract/store_pgsql.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "store/pgsql.h"
+#pragma GCC diagnostic pop
+
+#include <string.h>
+
+#define LANE_TEST(test_name) ON_ONE(test_name, backend_pgsql_lane)
+
+/* Takes and delivers what there is, once; whether that one was among it. */
+static bool deliver(const char *wanted)
+{
+	postroom_batch *batch = CLAIM(.limit = 5000);
+	size_t count = 0;
+	postroom_delivery *items = postroom_batch_items(batch, &count);
+	bool found = false;
+
+	for (size_t i = 0; i < count; i++)
+		found |= wanted && strcmp(items[i].id, wanted) == 0;
+	if (count > 0)
+		CHECK_INT(postroom_ack(store, batch, items, count), POSTROOM_OK);
+	postroom_batch_free(batch);
+	return found;
+}
+
+/* Busy enough for floors to be thought of, and over with it. */
+static void deliver_many(void)
+{
+	pgsql_store(store)->look_us = 1000000;
+	sql(app, "INSERT INTO postroom_outbox (topic, payload) "
+		 "SELECT 't', '1' FROM generate_series(1, 2000)");
+	do
+		deliver(NULL);
+	while (rows("pending") > 0);
+}
+
+/* Until the floors have been looked at so often. */
+static void look_at_floors(int times)
+{
+	while (times > 0) {
+		int64_t before = pgsql_store(store)->raise_due_us;
+
+		deliver_many();
+		times -= pgsql_store(store)->raise_due_us != before;
+	}
+}
+
+static int64_t lowest_floor(void)
+{
+	return number(app, "SELECT min(floor) FROM postroom_lanes");
+}
+
+LANE_TEST(C3_floors_rise_behind_what_is_delivered_also_while_vacuum_is_held_back)
+{
+	struct session *old = join();
+
+	begin(old);
+	sql(old, "CREATE TEMPORARY TABLE anything (n int)"); /* it has a number, and could write */
+	while (lowest_floor() == 0)
+		deliver_many();
+	CHECK(lowest_floor() > 1000);
+	leave(old);
+}
+
+LANE_TEST(C3_what_commits_late_is_above_every_floor)
+{
+	struct session *other = join();
+	postroom_receipt late;
+
+	begin(other);
+	CHECK_INT(postroom_enqueue(other->box, POSTROOM_MESSAGE(.topic = "late", .payload = "1"),
+				   &late),
+		  POSTROOM_OK);
+	look_at_floors(4);
+	commit(other);
+	CHECK(deliver(late.id));
+	leave(other);
+}
+
+/* The library draws the numbers of many messages before it writes them. */
+LANE_TEST(C3_nobody_draws_a_number_without_a_lock_on_the_table)
+{
+	const postroom_message many[2] = { *POSTROOM_MESSAGE(.topic = "t", .payload = "1"),
+					   *POSTROOM_MESSAGE(.topic = "t", .payload = "1") };
+	struct session *other = join(), *holder = join();
+	struct producer producer = { .session = other, .messages = many, .count = 2 };
+
+	begin(holder);
+	sql(holder, "LOCK TABLE postroom_outbox IN SHARE MODE");
+	begin(other);
+	start_producer(&producer);
+	await_blocked(app, other);
+	CHECK_INT(number(app, "SELECT count(last_value) FROM pg_sequences "
+			      "WHERE sequencename LIKE 'postroom_%%_seq_seq'"),
+		  0);
+	rollback(holder);
+	end_producer(&producer);
+	CHECK_INT(producer.status, POSTROOM_OK);
+	rollback(other);
+	leave(holder);
+	leave(other);
+}
+
+/* Who numbers by hand does not know about floors. */
+LANE_TEST(C3_a_sweep_finds_what_was_put_below_a_floor)
+{
+	int64_t buried;
+
+	while (lowest_floor() == 0)
+		deliver_many();
+	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) VALUES (1, 'low', '1')");
+	CHECK_INT(postroom_sweep(store, 1, &buried), POSTROOM_OK);
+	deliver(NULL);
+	CHECK_INT(rows("pending"), 0);
+}
+
+LANE_TEST(C7_the_change_of_leases_forgets_the_floors)
+{
+	enum pr_lease_kind kind = PR_LEASE_ROW;
+	struct pr_err err = { 0 };
+
+	while (lowest_floor() == 0)
+		deliver_many();
+	CHECK_MSG(store->ops->lease(store, &kind, &kind, &err) >= 0, "%s", err.text);
+	CHECK_INT(number(app, "SELECT max(floor) FROM postroom_lanes"), 0);
+}
+
+static void put_foreign(int count)
+{
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key) SELECT 'foreign', '1', "
+		 "CASE WHEN n %% 2 = 0 THEN n::text END FROM generate_series(1, %d) AS n", count);
+}
+
+/* What there is of the topic, once; how much that was. */
+static size_t deliver_own(void)
+{
+	postroom_batch *batch;
+	size_t count = 0;
+	postroom_delivery *items;
+
+	pgsql_store(store)->look_us = 1000000;
+	batch = CLAIM(.topic = "own", .limit = 100);
+	items = postroom_batch_items(batch, &count);
+	if (count > 0)
+		CHECK_INT(postroom_ack(store, batch, items, count), POSTROOM_OK);
+	postroom_batch_free(batch);
+	return count;
+}
+
+static void await_own_floors(void)
+{
+	while (pgsql_store(store)->own_us == 0)
+		CHECK_INT(deliver_own(), 0);
+}
+
+/* What waits for others is passed once; what comes then is found, with a key and without. */
+static void check_found_above_own_floors(void)
+{
+	struct session *other = join();
+	postroom_batch *all;
+	int64_t looked_at;
+
+	put_foreign(100);
+	begin(other);
+	CHECK_INT(postroom_enqueue(other->box, POSTROOM_MESSAGE(.topic = "own", .payload = "1"), NULL),
+		  POSTROOM_OK);
+	CHECK_INT(postroom_enqueue(other->box, POSTROOM_MESSAGE(.topic = "own", .key = "a", .payload = "1"),
+				   NULL),
+		  POSTROOM_OK);
+	put_foreign(100);
+	for (int times = 0; times < 4; times += pgsql_store(store)->raise_due_us != looked_at) {
+		looked_at = pgsql_store(store)->raise_due_us;
+		CHECK_INT(deliver_own(), 0);
+	}
+	CHECK_INT(pgsql_store(store)->own_us, 0);
+	commit(other);
+	CHECK_INT(deliver_own(), 2);
+	await_own_floors();
+	PUT(.topic = "own", .payload = "1");
+	PUT(.topic = "own", .payload = "1", .key = "a");
+	CHECK_INT(deliver_own(), 2);
+	/* Of the others nothing is missed by who claims in another scope. */
+	all = CLAIM(.limit = 1000);
+	CHECK_INT(count_of(all), 200);
+	postroom_batch_free(all);
+	leave(other);
+}
+
+LANE_TEST(C6_what_waits_for_others_is_passed_once_by_lane)
+{
+	check_found_above_own_floors();
+}
+
+ON_ONE(C6_what_waits_for_others_is_passed_once_by_row, backend_pgsql)
+{
+	check_found_above_own_floors();
+}
+
+/* What was written by somebody who has seen the late one, whatever time it bears. */
+LANE_TEST(D6_what_commits_late_is_not_overtaken_by_what_was_written_after_it)
+{
+	struct session *other = join();
+	struct pgsql_reading *reading = &pgsql_store(store)->reading[PG_ARM_LANES];
+	postroom_receipt late;
+
+	for (int i = 0; i < 3; i++)
+		postroom_batch_free(CLAIM());
+	begin(other);
+	CHECK_INT(postroom_enqueue(other->box, POSTROOM_MESSAGE(.topic = "t", .key = "a", .payload = "1"),
+				   &late),
+		  POSTROOM_OK);
+	PUT(.topic = "t", .key = "a", .payload = "0");
+	take_one();
+	commit(other);
+	sql(app, "INSERT INTO postroom_outbox (topic, key, payload, created_at) "
+		 "VALUES ('t', 'a', '2', now() - interval '1 hour')");
+	/* As if the look into all lanes had taken very long. */
+	CHECK(reading->busy);
+	reading->head_due_us = INT64_MAX;
+	CHECK_STR(take_one(), late.id);
+	leave(other);
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Routes, outlets and reloading, with the relay in the test's own process, on every database. */
+#include "contract/store_backend.h"
+
+#include "relay/relay.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FILES 3
+static const char *const files[FILES] = { "a.ndjson", "b.ndjson", "late/c" };
+
+static const struct pr_relay_sink sinks[FILES] = {
+	{ .name = "a", .url = "file:a.ndjson" },
+	{ .name = "b", .url = "file:b.ndjson" },
+	/* Away until its directory is there. */
+	{ .name = "late", .url = "exec:test -d late || exit 127; echo >> late/c" },
+};
+
+static struct {
+	struct pr_relay *relay;
+	pthread_t thread;
+	int status;
+	struct pr_err err;
+	pthread_mutex_t lock;
+	char events[60000];
+} run = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void keep_event(void *context, enum pr_log_level level, const char *event,
+		       const char *fields)
+{
+	size_t used;
+
+	(void)context, (void)level;
+	pthread_mutex_lock(&run.lock);
+	used = strlen(run.events);
+	if (used < sizeof(run.events) - 500)
+		snprintf(run.events + used, sizeof(run.events) - used, "%s %s\n", event, fields);
+	pthread_mutex_unlock(&run.lock);
+}
+
+static bool was_told(const char *part)
+{
+	bool told;
+
+	pthread_mutex_lock(&run.lock);
+	told = strstr(run.events, part) != NULL;
+	pthread_mutex_unlock(&run.lock);
+	return told;
+}
+
+static struct pr_relay_config config_with(const struct pr_relay_route *routes, size_t count)
+{
+	struct pr_relay_config config = {
+		.url = url,
+		.sinks = sinks,
+		.sink_count = FILES,
+		.routes = routes,
+		.route_count = count,
+		.workers = 2,
+		.batch_size = 50,
+		.lease_ms = 30000,
+		.shutdown_grace_ms = 20000,
+		.policy = { .max_attempts = 3, .base_delay_ms = 10, .max_delay_ms = 10,
+			    .max_error_length = 100 },
+		.retention_ms = -1,
+		.dedupe_retention_ms = -1,
+		.log_level = PR_LOG_INFO,
+		.log = keep_event,
+	};
+
+	CHECK(pr_relay_config_check(&config, &run.err) >= 0);
+	return config;
+}
+
+#define ROUTES(...)                                                                                \
+	config_with((const struct pr_relay_route[]){ __VA_ARGS__ },                                \
+		    sizeof((const struct pr_relay_route[]){ __VA_ARGS__ }) /                       \
+			    sizeof(struct pr_relay_route))
+
+static void *run_relay(void *unused)
+{
+	run.status = pr_relay_run(run.relay, &run.err);
+	return unused;
+}
+
+static void start(struct pr_relay_config config)
+{
+	signal(SIGPIPE, SIG_IGN); /* as the program does: a command may end before it has read all */
+	CHECK_MSG(pr_relay_open(&config, &run.relay, &run.err) >= 0, "%s", run.err.text);
+	CHECK(pthread_create(&run.thread, NULL, run_relay, NULL) == 0);
+}
+
+static void finish(void)
+{
+	CHECK(pthread_join(run.thread, NULL) == 0);
+	CHECK_MSG(run.status >= 0, "%s", run.err.text);
+	pr_relay_close(run.relay);
+}
+
+static void stop(void)
+{
+	pr_relay_stop(run.relay);
+	finish();
+}
+
+static void reload(struct pr_relay_config config)
+{
+	CHECK_MSG(pr_relay_reload(run.relay, &config, &run.err) >= 0, "%s", run.err.text);
+}
+
+static int64_t lines_in(const char *path)
+{
+	FILE *file = fopen(path, "r");
+	int64_t lines = 0;
+	int c;
+
+	while (file && (c = getc(file)) != EOF)
+		lines += c == '\n';
+	if (file)
+		fclose(file);
+	return lines;
+}
+
+static void nap(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
+}
+
+static void wait_for_lines(const char *path, int64_t lines)
+{
+	while (lines_in(path) < lines)
+		nap();
+	CHECK_INT(lines_in(path), lines);
+}
+
+static void put(const char *topic, int count)
+{
+	for (int i = 0; i < count; i++)
+		PUT(.topic = topic, .payload = "1");
+}
+
+TEST(D5_a_sink_that_is_away_costs_the_others_nothing)
+{
+	struct pr_relay_health health;
+
+	put("late.1", 60);
+	put("a.1", 5);
+	start(ROUTES({ .topic = "late.*", .sink = 2 }, { .sink = 0 }));
+	wait_for_lines(files[0], 5);
+	while (!was_told("OUTBOX_SINK_UNREACHABLE"))
+		nap();
+	put("a.2", 200);
+	wait_for_lines(files[0], 205);
+	pr_relay_health(run.relay, &health);
+	CHECK_INT(health.sinks_away, 1);
+	CHECK(health.sink_away_ms > 0);
+	CHECK_STR(health.sink, "late");
+	CHECK(was_told("sink=late"));
+	CHECK(was_told("sink=a"));
+	/* A probe may have some of them at the moment. */
+	while (number(app, "SELECT count(*) FROM postroom_outbox WHERE topic = 'late.1' "
+			   "AND status = 'pending' AND attempts = 0") < 60)
+		nap();
+	CHECK(mkdir("late", 0700) == 0);
+	wait_for_lines(files[2], 60);
+	stop();
+	CHECK_INT(rows("delivered"), 265);
+}
+
+TEST(D7_what_no_route_wants_waits_and_is_told_and_goes_when_there_is_one)
+{
+	struct pr_relay_health health;
+
+	put("a.1", 1);
+	put("lost", 2);
+	start(ROUTES({ .topic = "a.*", .sink = 0 }));
+	wait_for_lines(files[0], 1);
+	while (!was_told("OUTBOX_UNROUTED count=2 namespace=default topic=lost"))
+		nap();
+	pr_relay_health(run.relay, &health);
+	CHECK_INT(health.unrouted, 2);
+	CHECK_INT(rows("pending"), 2);
+	reload(ROUTES({ .topic = "a.*", .sink = 0 }, { .sink = 1 }));
+	wait_for_lines(files[1], 2);
+	while (!was_told("OUTBOX_UNROUTED count=0"))
+		nap();
+	stop();
+	CHECK_INT(lines_in(files[0]), 1);
+}
+
+TEST(D7_a_configuration_that_can_not_be_used_changes_nothing)
+{
+	static const struct pr_relay_sink broken[] = {
+		{ .name = "a", .url = "file:a.ndjson" },
+		{ .name = "hooks", .url = "file:x?nonsense=1" },
+	};
+	struct pr_relay_config config;
+
+	start(ROUTES({ .sink = 0 }));
+	config = ROUTES({ .topic = "a", .sink = 0 }, { .sink = 1 });
+	config.sinks = broken;
+	config.sink_count = 2;
+	CHECK_INT(pr_relay_reload(run.relay, &config, &run.err), POSTROOM_SINK);
+	CHECK_CONTAINS(run.err.text, "sink hooks");
+	CHECK_CONTAINS(run.err.text, "nonsense");
+	config = ROUTES({ .sink = 0 });
+	config.route_count = 0;
+	CHECK_INT(pr_relay_reload(run.relay, &config, &run.err), POSTROOM_INVALID);
+	put("t", 3);
+	wait_for_lines(files[0], 3);
+	stop();
+}
+
+TEST(D7_the_retry_policy_stays_what_it_was)
+{
+	struct pr_relay_config config = ROUTES({ .sink = 2 });
+
+	start(config);
+	config.policy.max_attempts = 99;
+	config.policy.block = true;
+	config.url = "sqlite:elsewhere.db";
+	config.batch_size = 1;
+	config.sinks = (const struct pr_relay_sink[]){ { .name = "x", .url = "exec:exit 1" } };
+	config.sink_count = 1;
+	config.routes = (const struct pr_relay_route[]){ { .sink = 0 } };
+	reload(config);
+	CHECK(was_told("OUTBOX_RELOAD_KEPT settings=\"database max_attempts on_dead\""));
+	put("t", 2);
+	while (rows("dead") < 2)
+		nap();
+	CHECK_INT(number(app, "SELECT max(attempts) FROM postroom_outbox"), 3);
+	CHECK(was_told("OUTBOX_WORKER_FETCH count=1"));
+	stop();
+	CHECK(access("elsewhere.db", F_OK) < 0);
+}
+
+TEST(D7_reloading_all_the_time_loses_nothing_and_doubles_nothing)
+{
+	const int rounds = 20, each = 40;
+
+	start(ROUTES({ .topic = "x.*", .sink = 1 }, { .sink = 0 }));
+	for (int i = 0; i < rounds; i++) {
+		put("x.1", each / 2);
+		put("y.1", each / 2);
+		/* The files change hands too: what is in flight belongs to the crew that has it. */
+		if (i % 2)
+			reload(ROUTES({ .topic = "x.*", .sink = 1 }, { .sink = 0 }));
+		else
+			reload(ROUTES({ .topic = "x.*", .sink = 0 }, { .sink = 1 }));
+	}
+	while (rows("delivered") < rounds * each)
+		nap();
+	stop();
+	CHECK_INT(lines_in(files[0]) + lines_in(files[1]), rounds * each);
+	CHECK_INT(number(app, "SELECT max(attempts) FROM postroom_outbox"), 1);
+}
+
+TEST(D7_an_outage_is_remembered_through_a_reload)
+{
+	struct pr_relay_health health = { 0 };
+	int64_t away_ms;
+
+	put("t", 1);
+	start(ROUTES({ .sink = 2 }));
+	while (!was_told("OUTBOX_SINK_UNREACHABLE"))
+		nap();
+	while (health.sink_away_ms < 20)
+		pr_relay_health(run.relay, &health);
+	away_ms = health.sink_away_ms;
+	reload(ROUTES({ .ns = "default", .sink = 2 }, { .sink = 0 }));
+	pr_relay_health(run.relay, &health);
+	CHECK(health.sink_away_ms >= away_ms);
+	CHECK(mkdir("late", 0700) == 0);
+	wait_for_lines(files[2], 1);
+	stop();
+}
+
+TEST(D7_a_relay_that_stops_takes_no_new_configuration)
+{
+	struct pr_relay_config config = ROUTES({ .sink = 0 });
+
+	start(config);
+	pr_relay_stop(run.relay);
+	CHECK_INT(pr_relay_reload(run.relay, &config, &run.err), POSTROOM_STOPPED);
+	finish();
+}
+
+TEST(D7_a_relay_that_has_not_begun_takes_a_new_configuration)
+{
+	struct pr_relay_config config = ROUTES({ .sink = 0 });
+
+	CHECK(pr_relay_open(&config, &run.relay, &run.err) >= 0);
+	reload(ROUTES({ .sink = 1 }));
+	put("t", 2);
+	CHECK(pthread_create(&run.thread, NULL, run_relay, NULL) == 0);
+	wait_for_lines(files[1], 2);
+	stop();
+	CHECK_INT(lines_in(files[0]), 0);
+}
+
+TEST(D1_a_drain_ends_when_every_outlet_has_nothing_left_and_tells_what_no_route_wants)
+{
+	struct pr_relay_config config = ROUTES({ .topic = "a", .sink = 0 }, { .topic = "b", .sink = 1 });
+
+	put("a", 30);
+	put("b", 20);
+	put("c", 10);
+	config.drain = true;
+	start(config);
+	finish();
+	CHECK_INT(lines_in(files[0]), 30);
+	CHECK_INT(lines_in(files[1]), 20);
+	CHECK_INT(rows("pending"), 10);
+	CHECK(was_told("OUTBOX_UNROUTED count=10 namespace=default topic=c"));
+}
+
+TEST(C6_routes_stay_within_the_scope_of_the_relay)
+{
+	struct pr_relay_config config = ROUTES({ .topic = "a", .sink = 0 }, { .ns = "shop", .sink = 1 });
+
+	PUT(.topic = "a", .payload = "1");
+	PUT(.topic = "a", .payload = "1", .ns = "shop");
+	PUT(.topic = "b", .payload = "1", .ns = "shop");
+	PUT(.topic = "b", .payload = "1");
+	config.drain = true;
+	config.scope.ns = "shop";
+	start(config);
+	finish();
+	CHECK_INT(lines_in(files[0]), 1);
+	CHECK_INT(lines_in(files[1]), 1);
+	CHECK_INT(rows("pending"), 2);
+	CHECK(!was_told("OUTBOX_UNROUTED"));
+}

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much a sink is given at once and in a second, and how much the relay holds."""
+import subprocess
+import time
+
+import pytest
+
+from conftest import wait_until
+from running import enqueue_many, ids_in, sanitized
+
+
+def D8_no_more_is_published_than_the_rate_allows(postroom):
+    """At once a second's worth, and the other 50 a second later at the earliest."""
+    enqueue_many(postroom, 100)
+    begun = time.monotonic()
+    postroom.ok('relay', '--drain', '--rate', '50/s', '--to', 'null:', '--log-level', 'warn')
+    assert time.monotonic() - begun >= 1
+    assert postroom.stats()['delivered'] == 100
+
+
+def D8_nothing_is_claimed_before_its_rate_allows_it(postroom, sql, tmp_path):
+    enqueue_many(postroom, 10)
+    relay = postroom.start('relay', '--rate', '1/h', '--to', 'file:out', stderr=subprocess.DEVNULL)
+    wait_until(lambda: postroom.stats()['delivered'] == 1, 'the one of this hour')
+    assert sql("SELECT status, attempts, claims, count(*) FROM postroom_outbox GROUP BY 1, 2, 3") == [
+        ('delivered', 1, 1, 1), ('pending', 0, 0, 9)]
+    relay.terminate()
+    assert relay.wait() == 0
+
+
+def D8_no_more_is_in_the_sinks_hands_than_its_concurrency(postroom, tmp_path):
+    enqueue_many(postroom, 30)
+    relay = postroom.start('relay', '--workers', '2', '--concurrency', '3', '--batch-size', '5',
+                           '--drain', '--to', 'exec:echo + >> trace;'
+                           ' until [ -e go ]; do sleep 0.01; done;'
+                           ' echo - >> trace', stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(ids_in(tmp_path / 'trace')) == 3, 'as many as may')
+    (tmp_path / 'go').touch()
+    assert relay.wait() == 0
+    running, most = 0, 0
+    for step in ids_in(tmp_path / 'trace'):
+        running += 1 if step == '+' else -1
+        most = max(most, running)
+    assert (running, most) == (0, 3)
+    assert postroom.stats()['delivered'] == 30
+
+
+def D8_a_command_may_run_more_often_at_once_than_by_default(postroom, tmp_path):
+    enqueue_many(postroom, 20)
+    relay = postroom.start('relay', '--workers', '1', '--concurrency', '20', '--drain', '--to',
+                           'exec:echo + >> trace; until [ -e go ]; do sleep 0.05; done',
+                           stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(ids_in(tmp_path / 'trace')) == 20, 'all of them')
+    (tmp_path / 'go').touch()
+    assert relay.wait() == 0
+
+
+def D8_a_slow_sink_gets_smaller_batches(postroom):
+    """Four at a time and half a second each: about eight a second, after the first."""
+    enqueue_many(postroom, 40)
+    result = postroom.ok('relay', '--workers', '1', '--concurrency', '4', '--batch-size', '16', '--drain',
+                         '--to', 'exec:sleep 0.5')
+    counts = [int(line.split()[1].removeprefix('count=')) for line in result.err.splitlines()
+              if line.startswith('OUTBOX_WORKER_FETCH ')]
+    assert counts[0] == 16 and max(counts[1:]) < 16, counts
+
+
+@pytest.mark.parametrize('rate', ['0', 'fast', '5/d'])
+def G1_a_rate_that_is_none_is_refused(postroom, rate):
+    assert '500/s' in postroom.fails(2, 'relay', '--to', 'null:', '--rate', rate)
+
+
+def D8_memory_stays_bounded_whatever_the_size_of_messages(postroom):
+    """Two workers with two batches each: bytes are counted, not messages."""
+    if sanitized():
+        pytest.skip('a sanitizer takes memory of its own')
+    enqueue_many(postroom, 80, size=900_000)
+    relay = postroom.start('relay', '--drain', '--to', 'null:', '--log-level', 'warn')
+    peak = 0
+    while relay.poll() is None:
+        try:
+            with open(f'/proc/{relay.pid}/status', encoding='ascii') as status:
+                peaks = [int(line.split()[1]) for line in status if line.startswith('VmHWM:')]
+        except ProcessLookupError:
+            peaks = []
+        peak = max([peak, *peaks])
+    assert relay.returncode == 0, relay.stderr.read()
+    assert postroom.stats()['delivered'] == 80
+    assert 0 < peak < 64 * 1024, f'{peak} KiB'

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SIGHUP: the configuration is read again, and nothing is lost on the way."""
+import collections
+import os
+import pathlib
+import signal
+
+import pytest
+
+from conftest import wait_until
+from running import ids_in, lines_of
+
+HEAD = '''
+relay: { poll_interval: 50ms, workers: 2, batch_size: %d }
+sinks:
+  a: { url: "file:a.ndjson" }
+  b: { url: "file:b.ndjson" }
+  slow: { url: "exec:echo $POSTROOM_ID >> begun; while ! test -e go; do sleep 0.01; done; echo $POSTROOM_ID >> done" }
+routes:
+'''
+TO_A = HEAD % 10 + '  - { topic: "t", sink: a }\n'
+TO_B = HEAD % 20 + '  - { topic: "t", sink: b }\n'
+TO_SLOW = HEAD % 10 + '  - { topic: "t", sink: slow }\n'
+
+
+class Running:
+    def __init__(self, postroom, tmp_path):
+        self.path, self.postroom = tmp_path, postroom
+        self.relay = None
+
+    def start(self, text, *args):
+        (self.path / 'c.yaml').write_text(text)
+        with open(self.path / 'log', 'wb') as log:
+            self.relay = self.postroom.start('relay', '-c', 'c.yaml', *args, stderr=log)
+
+    def told(self, text):
+        return (self.path / 'log').read_text().count(text)
+
+    def reload(self, text, event='OUTBOX_RELOADED'):
+        before = self.told(event)
+        (self.path / 'c.yaml').write_text(text)
+        self.relay.send_signal(signal.SIGHUP)
+        wait_until(lambda: self.told(event) > before, event)
+
+    def count(self, name):
+        return len(lines_of(self.path / name))
+
+    def stop(self):
+        self.relay.terminate()
+        assert self.relay.wait() == 0
+
+
+def is_pending(pid, number):
+    """Whether a signal has not been taken yet: a lower one would be taken before it."""
+    status = pathlib.Path(f'/proc/{pid}/status').read_text()
+    pending, = [line.split()[1] for line in status.splitlines() if line.startswith('ShdPnd:')]
+    return int(pending, 16) >> (number - 1) & 1
+
+
+@pytest.fixture
+def running(postroom, tmp_path):
+    return Running(postroom, tmp_path)
+
+
+def D7_a_route_that_is_added_takes_what_waited_for_it(postroom, running):
+    postroom.enqueue('t')
+    postroom.enqueue('lost')
+    running.start(TO_A)
+    wait_until(lambda: running.told('OUTBOX_UNROUTED count=1 namespace=default topic=lost'))
+    assert running.count('a.ndjson') == 1
+    running.reload(TO_A + '  - { sink: b }\n')
+    wait_until(lambda: running.count('b.ndjson') == 1)
+    wait_until(lambda: running.told('OUTBOX_UNROUTED count=0'))
+    running.stop()
+
+
+def D7_a_broken_file_is_refused_and_the_old_one_stays(postroom, running):
+    running.start(TO_A)
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('a.ndjson') == 1)
+    running.reload(TO_B.replace('batch_size', 'batch_szie'), 'OUTBOX_RELOAD_REFUSED')
+    assert running.told('did you mean batch_size')
+    running.reload(TO_B + '  - { sink: nobody }\n', 'OUTBOX_RELOAD_REFUSED')
+    running.reload('- not: [closed\n', 'OUTBOX_RELOAD_REFUSED')
+    running.reload(TO_B.replace('file:b', 'file:missing/b'), 'OUTBOX_RELOAD_REFUSED')
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('a.ndjson') == 2)
+    assert running.count('b.ndjson') == 0
+    running.reload(TO_B)
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('b.ndjson') == 1)
+    running.stop()
+
+
+def D7_what_is_in_flight_is_finished_by_those_who_began_it(postroom, running, tmp_path):
+    first = postroom.enqueue('t')
+    running.start(TO_SLOW)
+    wait_until(lambda: ids_in(tmp_path / 'begun') == [first])
+    running.reload(TO_B)
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('b.ndjson') == 1)
+    assert postroom.show(first)['status'] == 'processing'
+    (tmp_path / 'go').touch()
+    wait_until(lambda: postroom.show(first)['status'] == 'delivered')
+    assert ids_in(tmp_path / 'begun') == ids_in(tmp_path / 'done') == [first]
+    assert postroom.show(first)['attempts'] == 1
+    running.stop()
+
+
+def D7_reloading_under_load_loses_nothing_and_doubles_nothing(postroom, running, tmp_path):
+    running.start(TO_A)
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('a.ndjson') == 1)
+    for round in range(20):
+        lines = '{"topic":"t","payload":{}}\n' * 50
+        postroom.ok('enqueue', '--ndjson', '-', '--json', input=lines)
+        running.reload(TO_B if round % 2 == 0 else TO_A)
+    wait_until(lambda: postroom.stats()['delivered'] == 1001)
+    running.stop()
+    ids = collections.Counter(line['id'] for name in ('a.ndjson', 'b.ndjson')
+                              for line in lines_of(tmp_path / name))
+    assert len(ids) == 1001 and set(ids.values()) == {1}
+
+
+def D7_the_retry_policy_is_that_of_the_start(postroom, running):
+    running.start(TO_A)
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('a.ndjson') == 1)
+    running.reload(TO_A.replace('workers: 2', 'workers: 1, max_attempts: 3, on_dead: block'))
+    assert running.told('OUTBOX_RELOAD_KEPT settings="max_attempts on_dead"') == 1
+    running.stop()
+
+
+def D7_a_reload_while_it_stops_changes_nothing(postroom, running, tmp_path):
+    first = postroom.enqueue('t')
+    running.start(TO_SLOW)
+    wait_until(lambda: ids_in(tmp_path / 'begun') == [first])
+    running.relay.terminate()
+    wait_until(lambda: not is_pending(running.relay.pid, signal.SIGTERM))
+    (tmp_path / 'c.yaml').write_text(TO_B)
+    for _ in range(3):
+        running.relay.send_signal(signal.SIGHUP)
+    (tmp_path / 'go').touch()
+    assert running.relay.wait() == 0
+    assert postroom.show(first)['status'] == 'delivered'
+    assert not running.told('OUTBOX_RELOADED') and not running.told('OUTBOX_RELOAD_REFUSED')
+
+
+def D7_a_new_lease_brings_its_own_defaults_along(postroom, running):
+    running.start(TO_A.replace('poll_interval: 50ms', 'lease: 30s'))
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('a.ndjson') == 1)
+    running.reload(TO_A.replace('poll_interval: 50ms', 'lease: 600ms'))
+    assert not running.told('OUTBOX_RELOAD_REFUSED')
+    running.stop()
+
+
+def D7_memory_and_descriptors_do_not_grow_with_reloads(postroom, running):
+    running.start(TO_A)
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('a.ndjson') == 1)
+    running.reload(TO_A)
+    threads = f'/proc/{running.relay.pid}/task'
+    files = f'/proc/{running.relay.pid}/fd'
+    wait_until(lambda: len(os.listdir(threads)) == 5)  # main, relay, janitor, two workers
+    before = len(os.listdir(files))
+    for _ in range(10):
+        running.reload(TO_A)
+    wait_until(lambda: len(os.listdir(threads)) == 5)
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('a.ndjson') == 2)
+    wait_until(lambda: len(os.listdir(files)) <= before + 2, 'files that were closed')
+    running.stop()

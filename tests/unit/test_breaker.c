@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../harness.h"
+#include "relay/breaker.h"
+
+#include <string.h>
+
+#define S 1000000LL
+#define START (1000003 * S) /* no round number, and long after the machine began */
+#define PAUSE (2 * S)
+#define LONGEST (30 * S)
+
+static struct pr_breaker breaker;
+static postroom_delivery items[20];
+
+enum { DELIVERED = POSTROOM_DELIVERED, FAILED = POSTROOM_FAILED, AWAY = POSTROOM_UNREACHABLE };
+
+/* A call with messages first, first + 1, … of the same verdict. */
+static struct pr_breaker_heard call(int64_t first, size_t count, int verdict)
+{
+	for (size_t i = 0; i < count; i++)
+		items[i] = (postroom_delivery){ .seq = first + (int64_t)i,
+						.verdict = (postroom_verdict)verdict,
+						.reason = "no room" };
+	return (struct pr_breaker_heard){
+		.items = items, .count = count, .server = true, .pause_us = PAUSE
+	};
+}
+
+static enum pr_breaker_news hear(int64_t first, size_t count, int verdict)
+{
+	struct pr_breaker_heard heard = call(first, count, verdict);
+
+	return pr_breaker_heed(&breaker, START, &heard);
+}
+
+static enum pr_breaker_news hear_probe(int64_t seq, int verdict, int64_t now_us)
+{
+	struct pr_breaker_heard heard = call(seq, 1, verdict);
+
+	heard.probe = true;
+	return pr_breaker_heed(&breaker, now_us, &heard);
+}
+
+static enum pr_breaker_answer ask(int64_t now_us)
+{
+	int64_t wait_ms;
+
+	return pr_breaker_ask(&breaker, now_us, LONGEST, &wait_ms);
+}
+
+static int given_back(size_t count)
+{
+	int given = 0;
+
+	for (size_t i = 0; i < count; i++)
+		given += items[i].verdict == POSTROOM_UNREACHABLE;
+	return given;
+}
+
+TEST(D5_one_that_can_not_reach_the_sink_opens_the_breaker_at_once)
+{
+	char reason[300];
+
+	pr_breaker_init(&breaker);
+	CHECK_INT(ask(START), PR_BREAKER_CLOSED);
+	CHECK_INT(hear(1, 1, AWAY), PR_BREAKER_OPENED);
+	CHECK_INT(hear(2, 1, AWAY), PR_BREAKER_SAME);
+	CHECK_INT(ask(START), PR_BREAKER_OPEN);
+	CHECK_INT(pr_breaker_open_ms(&breaker, START + 7 * S, reason), 7001);
+	CHECK_STR(reason, "no room");
+	pr_breaker_release(&breaker);
+}
+
+TEST(D5_a_server_that_fails_a_whole_batch_is_away_and_gets_no_attempt)
+{
+	pr_breaker_init(&breaker);
+	CHECK_INT(hear(1, 20, FAILED), PR_BREAKER_OPENED);
+	CHECK_INT(given_back(20), 20);
+	pr_breaker_release(&breaker);
+}
+
+TEST(D5_failures_in_a_row_add_up_over_calls)
+{
+	pr_breaker_init(&breaker);
+	for (int64_t seq = 1; seq < PR_BREAKER_RUN; seq++) {
+		CHECK_INT(hear(seq, 1, FAILED), PR_BREAKER_SAME);
+		CHECK_INT(given_back(1), 0);
+	}
+	CHECK_INT(hear(PR_BREAKER_RUN, 1, FAILED), PR_BREAKER_OPENED);
+	CHECK_INT(given_back(1), 1);
+	pr_breaker_release(&breaker);
+}
+
+TEST(D5_what_was_written_down_before_it_opened_is_given_back_with_the_next_failure)
+{
+	pr_breaker_init(&breaker);
+	CHECK_INT(hear(1, 2, FAILED), PR_BREAKER_SAME);
+	CHECK_INT(hear(1, 1, FAILED), PR_BREAKER_SAME);
+	/* 1 owes two, 2 one; 3 and 4 are in hand. */
+	CHECK_INT(hear(3, 2, FAILED), PR_BREAKER_OPENED);
+	CHECK_INT(given_back(2), 2);
+	CHECK_INT(hear(9, 1, DELIVERED), PR_BREAKER_SHUT);
+	hear(1, 4, FAILED);
+	CHECK_INT(given_back(4), 2);
+	CHECK_INT(items[2].verdict, POSTROOM_FAILED);
+	CHECK_INT(hear(9, 1, DELIVERED), PR_BREAKER_SAME);
+	hear(1, 4, FAILED);
+	CHECK_INT(given_back(4), 1);
+	CHECK_INT(items[0].verdict, POSTROOM_UNREACHABLE);
+	CHECK_INT(hear(9, 1, DELIVERED), PR_BREAKER_SAME);
+	hear(1, 4, FAILED);
+	CHECK_INT(given_back(4), 0);
+	pr_breaker_release(&breaker);
+}
+
+TEST(R1_a_message_that_fails_alone_is_no_outage)
+{
+	pr_breaker_init(&breaker);
+	for (int i = 0; i < 100; i++)
+		CHECK_INT(hear(1, 1, FAILED), PR_BREAKER_SAME);
+	CHECK_INT(given_back(1), 0);
+	/* Until another one fails too: then all of it was one. */
+	CHECK_INT(hear(2, 1, FAILED), PR_BREAKER_OPENED);
+	pr_breaker_release(&breaker);
+}
+
+TEST(R1_a_success_between_failures_keeps_their_count)
+{
+	pr_breaker_init(&breaker);
+	for (int64_t seq = 1; seq < 50; seq++) {
+		CHECK_INT(hear(seq, 4, FAILED), PR_BREAKER_SAME);
+		CHECK_INT(given_back(4), 0);
+		CHECK_INT(hear(99, 1, seq % 2 ? DELIVERED : POSTROOM_REJECTED), PR_BREAKER_SAME);
+	}
+	pr_breaker_release(&breaker);
+}
+
+TEST(R1_a_batch_with_one_success_is_no_outage)
+{
+	struct pr_breaker_heard heard = call(1, 20, FAILED);
+
+	pr_breaker_init(&breaker);
+	items[7].verdict = POSTROOM_DELIVERED;
+	CHECK_INT(pr_breaker_heed(&breaker, START, &heard), PR_BREAKER_SAME);
+	CHECK_INT(given_back(20), 0);
+	pr_breaker_release(&breaker);
+}
+
+TEST(K3_failures_of_a_command_are_no_outage)
+{
+	struct pr_breaker_heard heard = call(1, 20, FAILED);
+
+	pr_breaker_init(&breaker);
+	heard.server = false;
+	CHECK_INT(pr_breaker_heed(&breaker, START, &heard), PR_BREAKER_SAME);
+	CHECK_INT(given_back(20), 0);
+	CHECK_INT(ask(START), PR_BREAKER_CLOSED);
+	pr_breaker_release(&breaker);
+}
+
+TEST(D5_one_probe_at_a_time_a_pause_apart)
+{
+	int64_t now_us = START, wait_ms = 0;
+
+	pr_breaker_init(&breaker);
+	hear(1, 1, AWAY);
+	for (int i = 0; i < 10; i++) {
+		CHECK_INT(pr_breaker_ask(&breaker, now_us + S, LONGEST, &wait_ms), PR_BREAKER_OPEN);
+		CHECK_INT(wait_ms, 1000);
+		now_us += PAUSE;
+		CHECK_INT(ask(now_us), PR_BREAKER_PROBE);
+		/* It takes its time: nobody else goes meanwhile, nor does news of the others count. */
+		now_us += 5 * S;
+		CHECK_INT(ask(now_us), PR_BREAKER_OPEN);
+		hear(7, 1, FAILED);
+		CHECK_INT(given_back(1), 1);
+		CHECK_INT(ask(now_us), PR_BREAKER_OPEN);
+		CHECK_INT(hear_probe(1, i % 2 ? AWAY : FAILED, now_us), PR_BREAKER_SAME);
+		CHECK_INT(given_back(1), 1);
+	}
+	CHECK_INT(hear_probe(1, DELIVERED, now_us), PR_BREAKER_SHUT);
+	CHECK_INT(ask(now_us), PR_BREAKER_CLOSED);
+	pr_breaker_release(&breaker);
+}
+
+TEST(D5_a_probe_that_never_comes_back_is_followed_by_another)
+{
+	pr_breaker_init(&breaker);
+	hear(1, 1, AWAY);
+	CHECK_INT(ask(START + PAUSE), PR_BREAKER_PROBE);
+	CHECK_INT(ask(START + PAUSE + LONGEST - 1), PR_BREAKER_OPEN);
+	CHECK_INT(ask(START + PAUSE + LONGEST), PR_BREAKER_PROBE);
+	/* Whoever finds nothing to probe with leaves it to the next. */
+	pr_breaker_leave(&breaker, START + PAUSE + LONGEST);
+	CHECK_INT(ask(START + PAUSE + LONGEST), PR_BREAKER_PROBE);
+	pr_breaker_release(&breaker);
+}
+
+TEST(D5_another_message_probes_each_time)
+{
+	const size_t none = SIZE_MAX;
+	const size_t free_all[] = { none, none, none, none };
+	const size_t behind[] = { none, 0, none, 2 };
+
+	pr_breaker_init(&breaker);
+	call(1, 4, POSTROOM_UNTRIED);
+	for (int round = 0; round < 3; round++) {
+		for (size_t i = 0; i < 4; i++)
+			CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 4, free_all),
+				  (int64_t)i);
+	}
+	/* The fourth went last. */
+	CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 4, behind), 0);
+	CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 4, behind), 2);
+	CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 4, behind), 0);
+	/* One alone is tried again and again, and so is the first when their order is not known. */
+	CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 1, free_all), 0);
+	CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 1, free_all), 0);
+	CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 4, NULL), 0);
+	CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 4, NULL), 0);
+	pr_breaker_release(&breaker);
+}
+
+TEST(D5_six_hours_away_cost_no_message_an_attempt)
+{
+	int64_t now_us = START, attempts = 0, probes = 0;
+
+	pr_breaker_init(&breaker);
+	hear(1, 20, FAILED);
+	attempts += 20 - given_back(20);
+	while (now_us < START + 6 * 3600 * S) {
+		now_us += S / 10;
+		if (ask(now_us) != PR_BREAKER_PROBE)
+			continue;
+		probes++;
+		CHECK_INT(hear_probe(probes % 20 + 1, FAILED, now_us), PR_BREAKER_SAME);
+		attempts += 1 - given_back(1);
+	}
+	CHECK_INT(attempts, 0);
+	CHECK_INT(probes, 6 * 3600 / 2);
+	pr_breaker_release(&breaker);
+}
