@@ -51,6 +51,7 @@ struct batch {
 	struct sent *sent;
 	size_t *before, *after; /* of the same key, or PR_SINK_NONE */
 	size_t *line;		/* in the order of their beginnings */
+	size_t first;		/* those before it are begun, or wait for others of their key */
 	size_t begun, oldest;	/* in the line; all before the oldest are answered */
 	size_t waiting;
 	size_t unheard; /* came back without a name */
@@ -320,19 +321,30 @@ static void judge_streams(struct batch *batch)
 	}
 }
 
-static int publish_batch(struct nats_sink *nats, struct batch *batch,
-			 const struct pr_flight *flight, int64_t until_us, struct pr_err *err)
+/* As many as may be on their way at once; what waits for another of its key is begun after that. */
+static int begin_more(struct nats_sink *nats, struct batch *batch, int64_t until_us,
+		      const struct pr_flight *flight, struct pr_err *err)
 {
 	int status = POSTROOM_OK;
 
-	nats->calls++;
-	for (size_t i = 0; i < batch->count && status == POSTROOM_OK; i++) {
-		if (batch->before[i] != PR_SINK_NONE)
-			continue;
-		if (!pr_flight_may_begin(flight))
-			break;
-		status = begin(nats, batch, i, until_us, flight, err);
+	while (status == POSTROOM_OK && batch->first < batch->count &&
+	       (flight->concurrency == 0 || batch->waiting < (size_t)flight->concurrency) &&
+	       pr_flight_may_begin(flight)) {
+		size_t at = batch->first++;
+
+		if (batch->before[at] == PR_SINK_NONE)
+			status = begin(nats, batch, at, until_us, flight, err);
 	}
+	return status;
+}
+
+static int publish_batch(struct nats_sink *nats, struct batch *batch,
+			 const struct pr_flight *flight, int64_t until_us, struct pr_err *err)
+{
+	int status;
+
+	nats->calls++;
+	status = begin_more(nats, batch, until_us, flight, err);
 	while (status == POSTROOM_OK && batch->waiting > 0) {
 		status = pr_nats_turn(&nats->link, flight, patience_us(batch), err);
 		if (status == POSTROOM_OK)
@@ -340,6 +352,9 @@ static int publish_batch(struct nats_sink *nats, struct batch *batch,
 		if (status == POSTROOM_OK)
 			status = judge_forbidden(nats, batch, flight, err);
 		judge_unheard(nats, batch, flight);
+		if (status == POSTROOM_OK)
+			status = begin_more(nats, batch, pr_mono_us() + flight->timeout_ms * 1000,
+					    flight, err);
 	}
 	return status;
 }
