@@ -202,7 +202,8 @@ TEST(answers_that_come_late_and_byte_by_byte_are_understood)
 
 		proxy.mode = modes[i];
 		rig_publish(&rig, items, BATCH);
-		CHECK_INT(count_of(items, BATCH, POSTROOM_DELIVERED), BATCH);
+		CHECK_MSG(count_of(items, BATCH, POSTROOM_DELIVERED) == BATCH, "%s",
+			  items[0].reason);
 		check_all_arrived_in_order(items, BATCH);
 	}
 }

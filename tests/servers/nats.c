@@ -21,7 +21,7 @@ static void write_configuration(int port)
 		      "listen: \"" SERVER_HOST ":%d\"\n"
 		      "max_payload: 8MB\n"
 		      "jetstream { store_dir: \"jetstream\" }\n"
-		      "authorization { users: [\n"
+		      "authorization { timeout: 60, users: [\n"
 		      "  { user: " NATS_USER
 		      ", password: \"the-\\\\\\\"secret\", permissions: %s }\n"
 		      "  { user: admin, password: admin }\n"
