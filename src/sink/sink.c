@@ -35,6 +35,9 @@ const struct pr_sink_ops *const pr_sinks[] = {
 #ifdef PR_WITH_AMQP
 	&pr_sink_amqp,
 #endif
+#ifdef PR_WITH_NATS
+	&pr_sink_nats,
+#endif
 #endif
 	NULL,
 };
@@ -57,6 +60,9 @@ static const struct optional {
 #ifndef PR_WITH_AMQP
 	{ "amqp", "amqp", "librabbitmq-dev" },
 	{ "amqps", "amqp", "librabbitmq-dev" },
+#endif
+#ifndef PR_WITH_NATS
+	{ "nats", "nats", "libnats-dev" },
 #endif
 	{ NULL, NULL, NULL },
 };

@@ -140,6 +140,7 @@ extern const struct pr_sink_ops pr_sink_file;
 extern const struct pr_sink_ops pr_sink_exec;
 extern const struct pr_sink_ops pr_sink_http;
 extern const struct pr_sink_ops pr_sink_kafka;
+extern const struct pr_sink_ops pr_sink_nats;
 extern const struct pr_sink_ops pr_sink_redis;
 extern const struct pr_sink_ops pr_sink_amqp;
 

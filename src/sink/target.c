@@ -136,8 +136,13 @@ static const char *value_of(const struct piece *piece, const postroom_delivery *
 
 static void put_value(struct pr_buf *out, const struct pr_target_rule *rule, const char *value)
 {
+	const char *start = value;
+
 	for (; *value; value++) {
-		if (!rule->value || rule->value(*value))
+		bool lone = rule->tokens && *value == '.' &&
+			    (value == start || value[-1] == '.' || !value[1]);
+
+		if (!lone && (!rule->value || rule->value(*value)))
 			pr_buf_putc(out, *value);
 		else
 			pr_buf_printf(out, "%c%02X", rule->escape, (unsigned char)*value);

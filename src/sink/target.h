@@ -19,6 +19,7 @@ struct pr_target_rule {
 	bool (*text)(char c);  /* may stand in the template itself; NULL: every byte */
 	bool (*value)(char c); /* stands for itself in a message's value; NULL: every byte */
 	char escape;	       /* before the two hex digits of any other byte of a value */
+	bool tokens;	       /* and of a dot that would leave nothing between itself and the next */
 	size_t max;	       /* bytes of a name; 0: no limit */
 };
 

@@ -20,7 +20,7 @@ struct subject {
 	const struct server_kind *server; /* it is one: a real one is begun for each test */
 	const char *url;
 	const char *picky_url; /* refuses messages of the topic "bad"; NULL: can not */
-	const char *wrong[8];  /* URLs it must refuse at open */
+	const char *wrong[16]; /* URLs it must refuse at open */
 	void (*enter)(void);   /* around each call into the sink; may be NULL */
 	void (*leave)(void);
 	/* Appends the ids that have arrived, in order, a line each. NULL: it can not be read back. */
@@ -186,6 +186,13 @@ SERVER_SUBJECT(kafka, "kafka:", "kafka:///orders", "kafka://localhost/{topik}",
 	       "kafka://localhost/a/b", "kafka://localhost/..", "kafka://user:pw@localhost/orders",
 	       "kafka://localhost/orders?kafka.acks=1", "kafka://localhost/orders?kafka.lingering=1")
 #endif
+#ifdef PR_WITH_NATS
+SERVER_SUBJECT(nats, "nats:", "nats:///orders", "nats://localhost:0/orders", "nats://a:1,/orders",
+	       "nats://localhost/{topik}", "nats://localhost/orders.>", "nats://localhost/a..{topic}",
+	       "nats://:secret@localhost/orders", "nats://localhost/a?nkey=U",
+	       "nats://localhost/a?creds=missing", "nats://localhost/a?cert=missing&key=missing",
+	       "nats://u:p@localhost/a?creds=/etc/hosts")
+#endif
 #ifdef PR_WITH_REDIS
 SERVER_SUBJECT(redis, "redis:", "redis:///orders", "redis://localhost:0/orders",
 	       "redis://localhost/0", "redis://localhost/{topik}", "redis://localhost/a?maxlen=x",
@@ -203,6 +210,7 @@ SERVER_SUBJECT(amqp, "amqp:///orders", "amqp://localhost:0/", "amqp://localhost/
 		do_it(test_name, unsynced_file_sink) do_it(test_name, exec_sink)           \
 			IF_HTTP(do_it(test_name, http_sink))                               \
 				IF_KAFKA(do_it(test_name, kafka_sink))                     \
+				IF_NATS(do_it(test_name, nats_sink))                       \
 				IF_REDIS(do_it(test_name, redis_sink))                     \
 					IF_AMQP(do_it(test_name, amqp_sink))
 
@@ -448,7 +456,7 @@ TEST(an_empty_batch_is_no_work)
 
 TEST(wrong_settings_are_clear_errors_at_open)
 {
-	for (size_t i = 0; i < 8 && subject->wrong[i]; i++) {
+	for (size_t i = 0; i < 16 && subject->wrong[i]; i++) {
 		struct pr_sink *none = NULL;
 		struct pr_err err = { 0 };
 

@@ -18,6 +18,8 @@ TEST(a_sink_that_was_left_out_says_how_to_bring_it_back)
 	CHECK_INT(pr_sink_open("kafka://localhost/orders", &none, &err), POSTROOM_SINK);
 	CHECK_STR(err.text, "this postroom was built without kafka; build it with "
 			    "-Dkafka=enabled (librdkafka-dev)");
+	CHECK_INT(pr_sink_open("nats://token@localhost/orders", &none, &err), POSTROOM_SINK);
+	CHECK_CONTAINS(err.text, "-Dnats=enabled (libnats-dev)");
 	CHECK(none == NULL);
 	for (size_t i = 0; pr_sinks[i]; i++)
 		CHECK(strcmp(pr_sinks[i]->schemes[0], "redis") != 0);

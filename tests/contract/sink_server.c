@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define BATCH 40
@@ -202,7 +203,8 @@ TEST(answers_that_come_late_and_byte_by_byte_are_understood)
 
 		proxy.mode = modes[i];
 		rig_publish(&rig, items, BATCH);
-		CHECK_INT(count_of(items, BATCH, POSTROOM_DELIVERED), BATCH);
+		CHECK_MSG(count_of(items, BATCH, POSTROOM_DELIVERED) == BATCH, "%s",
+			  items[0].reason);
 		check_all_arrived_in_order(items, BATCH);
 	}
 }
@@ -279,6 +281,7 @@ TEST(the_deadline_is_kept_when_the_server_hangs)
 	open_to(SERVER_HOST, server.port);
 	publish_one();
 	CHECK(kill(server.pid, SIGSTOP) == 0);
+	CHECK(waitpid(server.pid, NULL, WUNTRACED) == server.pid); /* all its threads */
 	items = publish_in_vain(BATCH);
 	publish_in_vain(2); /* a new connection this time, to somebody who never says a word */
 	CHECK(kill(server.pid, SIGCONT) == 0);

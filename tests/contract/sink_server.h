@@ -19,6 +19,13 @@ extern const struct server_kind kafka_kind;
 #define IF_KAFKA(...)
 #endif
 
+#ifdef PR_WITH_NATS
+#define IF_NATS(...) __VA_ARGS__
+extern const struct server_kind nats_kind;
+#else
+#define IF_NATS(...)
+#endif
+
 #ifdef PR_WITH_REDIS
 #define IF_REDIS(...) __VA_ARGS__
 extern const struct server_kind redis_kind;
@@ -35,7 +42,7 @@ extern const struct server_kind amqp_kind;
 
 #define FOR_EACH_SERVER(do_it, test_name)                                                          \
 	IF_HTTP(do_it(test_name, http_kind)) IF_KAFKA(do_it(test_name, kafka_kind))                \
-		IF_REDIS(do_it(test_name, redis_kind))                \
-		IF_AMQP(do_it(test_name, amqp_kind))
+		IF_NATS(do_it(test_name, nats_kind)) IF_REDIS(do_it(test_name, redis_kind))        \
+			IF_AMQP(do_it(test_name, amqp_kind))
 
 #endif

@@ -119,3 +119,21 @@ TEST(a_target_says_which_fields_it_uses)
 	CHECK(pr_target_uses("a:{tenant}", "tenant"));
 	CHECK(!pr_target_uses("{{tenant}}", "tenant") && !pr_target_uses("tenant", "tenant"));
 }
+
+TEST(a_dot_that_leaves_an_empty_part_is_escaped_where_names_have_parts)
+{
+	static const char *const cases[][2] = {
+		{ "a.b", "x.a.b.y" },	    { ".a", "x.%2Ea.y" }, { "a.", "x.a%2E.y" },
+		{ "a..b", "x.a.%2Eb.y" },   { ".", "x.%2E.y" },	  { "..", "x.%2E%2E.y" },
+		{ "...", "x.%2E%2E%2E.y" },
+	};
+	const struct pr_target_rule parts = { .value = is_plain, .escape = '%', .tokens = true };
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		postroom_delivery dotted = { .ns = "a", .topic = cases[i][0] };
+		PR_CLEANUP_BUF struct pr_buf out = { 0 };
+
+		CHECK_INT(pr_target_put(&out, "x.{topic}.y", &parts, &dotted, NULL), POSTROOM_OK);
+		CHECK_STR(pr_buf_text(&out), cases[i][1]);
+	}
+}

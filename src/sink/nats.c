@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nats: one message of a JetStream stream a message.
+ *
+ * 1. A message is DELIVERED when a stream has acknowledged it, or says that it has
+ *    it already.
+ * 2. Any message can be refused alone, in the middle of a batch. So those of a key
+ *    go one after the other, each once the one before it is acknowledged; all
+ *    others go at once.
+ * 3. A message that nobody took comes back without its name. When as many are
+ *    unanswered as came back that way, it is those.
+ * 4. Whatever was sent and not answered may have arrived: it is UNREACHABLE, to be
+ *    sent again under the same Nats-Msg-Id, and the connection is closed.
+ * 5. An answer names the call that it belongs to: a late one is nobody else's.
+ * 6. A subject without a stream is an outage, whatever else is delivered; a stream that
+ *    is full or closed to us is one unless others take what we send.
+ */
+#include "base/json.h"
+#include "base/time.h"
+#include "sink/nats_link.h"
+#include "sink/nats_message.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What JetStream answers with, of interest to us. */
+#define ERROR_ACCOUNT_LIMIT 10002
+#define ERROR_MESSAGE_TOO_LONG 10054
+#define ERROR_STORE_FAILED 10077
+#define ERROR_HEADERS_TOO_LONG 10097
+
+struct nats_sink {
+	struct pr_sink sink;
+	struct pr_nats_link link;
+	struct pr_nats_pen pen;
+	struct pr_buf text;
+	uint64_t calls;
+};
+
+struct sent {
+	int64_t until_us;
+	bool waiting;
+	bool by_stream; /* refused for what its stream is */
+};
+
+struct batch {
+	postroom_delivery *items;
+	size_t count;
+	struct sent *sent;
+	size_t *before, *after; /* of the same key, or PR_SINK_NONE */
+	size_t *line;		/* in the order of their beginnings */
+	size_t first;		/* those before it are begun, or wait for others of their key */
+	size_t begun, oldest;	/* in the line; all before the oldest are answered */
+	size_t waiting;
+	size_t unheard; /* came back without a name */
+	size_t delivered;
+	bool forbidden; /* the connection remembers an error that may be mended */
+};
+
+static int fill(struct batch *batch, postroom_delivery *items, size_t count,
+		const struct pr_flight *flight, struct pr_err *err)
+{
+	struct pr_arena *arena = flight->arena;
+
+	*batch = (struct batch){ .items = items, .count = count };
+	batch->before = pr_sink_order(items, count, arena);
+	batch->after = pr_arena_alloc(arena, count * sizeof(*batch->after));
+	batch->line = pr_arena_alloc(arena, count * sizeof(*batch->line));
+	batch->sent = pr_arena_alloc(arena, count * sizeof(*batch->sent));
+	if (!batch->before || !batch->after || !batch->line || !batch->sent)
+		return pr_err_nomem(err);
+	memset(batch->sent, 0, count * sizeof(*batch->sent));
+	for (size_t i = 0; i < count; i++)
+		batch->after[i] = PR_SINK_NONE;
+	for (size_t i = 0; i < count; i++) {
+		if (batch->before[i] != PR_SINK_NONE)
+			batch->after[batch->before[i]] = i;
+	}
+	return POSTROOM_OK;
+}
+
+static void settle(struct batch *batch, size_t at, postroom_verdict verdict,
+		   const struct pr_flight *flight, const char *reason)
+{
+	batch->sent[at].waiting = false;
+	batch->waiting--;
+	pr_sink_judge(&batch->items[at], 1, verdict, flight, reason);
+}
+
+/* An error names the subject too: with a template in the URL there are many. */
+static void refuse(struct nats_sink *nats, struct batch *batch, size_t at, postroom_verdict verdict,
+		   const char *error, const struct pr_flight *flight)
+{
+	struct pr_buf *text = &nats->text;
+
+	pr_buf_reset(text);
+	pr_nats_subject(&nats->pen, nats->sink.url.path, &batch->items[at], NULL);
+	pr_buf_printf(text, "publish to \"%s\": %s", pr_buf_text(&nats->pen.subject), error);
+	settle(batch, at, verdict, flight, pr_buf_text(text));
+}
+
+/* A failure is the connection's; a message that can not be sent gets its verdict. */
+static int begin(struct nats_sink *nats, struct batch *batch, size_t at, int64_t until_us,
+		 const struct pr_flight *flight, struct pr_err *err)
+{
+	postroom_delivery *item = &batch->items[at];
+	char reply[PR_NATS_INBOX_SIZE + 48];
+	natsMsg *msg = NULL;
+	natsStatus sent;
+	int status = pr_nats_subject(&nats->pen, nats->sink.url.path, item, err);
+
+	snprintf(reply, sizeof(reply), "%s.%" PRIu64 ".%zu", nats->link.inbox, nats->calls, at);
+	if (status == POSTROOM_OK)
+		status = pr_nats_compose(&nats->pen, item, reply, &msg, err);
+	if (status == POSTROOM_INVALID) {
+		pr_sink_judge(item, 1, POSTROOM_REJECTED, flight, err->text);
+		return POSTROOM_OK;
+	}
+	if (status < 0)
+		return status;
+	sent = natsConnection_PublishMsg(nats->link.connection, msg);
+	natsMsg_Destroy(msg);
+	batch->sent[at] = (struct sent){ .until_us = until_us, .waiting = true };
+	batch->line[batch->begun++] = at;
+	batch->waiting++;
+	if (sent == NATS_MAX_PAYLOAD)
+		refuse(nats, batch, at, POSTROOM_REJECTED,
+		       "it is longer than the server's max_payload allows", flight);
+	else if (sent == NATS_NO_MEMORY)
+		return pr_err_nomem(err);
+	else if (sent != NATS_OK)
+		return pr_err_set(err, POSTROOM_UNAVAILABLE, "the connection is lost: %s",
+				  natsStatus_GetText(sent));
+	pr_nats_push(&nats->link);
+	return POSTROOM_OK;
+}
+
+struct answer {
+	bool acknowledged;
+	int64_t code, error;
+	struct pr_buf *text;
+};
+
+static bool is_name(struct pr_span name, const char *quoted)
+{
+	return name.len == strlen(quoted) && memcmp(name.data, quoted, name.len) == 0;
+}
+
+static void read_error(struct pr_span object, struct answer *ret)
+{
+	struct pr_json_members walk = pr_json_members(object);
+	struct pr_span name, value;
+
+	while (pr_json_next(&walk, &name, &value)) {
+		char kind = pr_json_kind(value);
+
+		if (is_name(name, "\"code\"") && kind == '0')
+			ret->code = strtoll(value.data, NULL, 10);
+		else if (is_name(name, "\"err_code\"") && kind == '0')
+			ret->error = strtoll(value.data, NULL, 10);
+		else if (is_name(name, "\"description\"") && kind == '"')
+			pr_json_decode(value, ret->text);
+	}
+}
+
+static void read_answer(struct pr_span data, struct answer *ret)
+{
+	struct pr_json_members walk;
+	struct pr_span name, value;
+
+	if (!pr_json_check(data.data, data.len, NULL) || pr_json_kind(data) != '{')
+		return;
+	walk = pr_json_members(data);
+	while (pr_json_next(&walk, &name, &value)) {
+		if (is_name(name, "\"stream\"") && pr_json_kind(value) == '"')
+			ret->acknowledged = true;
+		if (is_name(name, "\"error\"") && pr_json_kind(value) == '{') {
+			read_error(value, ret);
+			ret->acknowledged = false;
+			return;
+		}
+	}
+}
+
+static void judge_error(struct nats_sink *nats, struct batch *batch, size_t at,
+			const struct answer *answer, const struct pr_flight *flight)
+{
+	postroom_verdict verdict = POSTROOM_FAILED;
+	const char *text = pr_buf_text(answer->text);
+
+	if (answer->code == 0)
+		text = "the answer is no acknowledgement of a stream; does something else listen "
+		       "to this subject?";
+	else if (answer->error == ERROR_MESSAGE_TOO_LONG || answer->error == ERROR_HEADERS_TOO_LONG)
+		verdict = POSTROOM_REJECTED;
+	else if (answer->error == ERROR_STORE_FAILED && strncmp(text, "maximum", 7) == 0)
+		batch->sent[at].by_stream = true;
+	else if (answer->code >= 500 || answer->error == ERROR_ACCOUNT_LIMIT)
+		verdict = POSTROOM_UNREACHABLE;
+	refuse(nats, batch, at, verdict, text, flight);
+}
+
+/* The item that an answer is for, or PR_SINK_NONE: of another call, or answered before. */
+static size_t find_item(const struct nats_sink *nats, const struct batch *batch,
+			const char *subject)
+{
+	size_t len = strlen(nats->link.inbox);
+	uint64_t call = 0;
+	size_t at = 0;
+
+	if (strncmp(subject, nats->link.inbox, len) != 0 ||
+	    sscanf(subject + len, ".%" SCNu64 ".%zu", &call, &at) != 2 || call != nats->calls ||
+	    at >= batch->count || !batch->sent[at].waiting)
+		return PR_SINK_NONE;
+	return at;
+}
+
+static int hear(struct nats_sink *nats, struct batch *batch, natsMsg *msg,
+		const struct pr_flight *flight, struct pr_err *err)
+{
+	PR_CLEANUP_BUF struct pr_buf text = { 0 };
+	struct answer answer = { .text = &text };
+	size_t at = find_item(nats, batch, natsMsg_GetSubject(msg));
+	size_t next;
+
+	if (at == PR_SINK_NONE)
+		return POSTROOM_OK;
+	read_answer((struct pr_span){ natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg) },
+		    &answer);
+	if (!answer.acknowledged) {
+		judge_error(nats, batch, at, &answer, flight);
+		return POSTROOM_OK;
+	}
+	settle(batch, at, POSTROOM_DELIVERED, flight, NULL);
+	batch->delivered++;
+	next = batch->after[at];
+	if (next == PR_SINK_NONE || !pr_flight_may_begin(flight))
+		return POSTROOM_OK;
+	return begin(nats, batch, next, pr_mono_us() + flight->timeout_ms * 1000, flight, err);
+}
+
+static int hear_all(struct nats_sink *nats, struct batch *batch, const struct pr_flight *flight,
+		    struct pr_err *err)
+{
+	int status = POSTROOM_OK;
+
+	while (status == POSTROOM_OK) {
+		natsMsg *msg = NULL;
+		natsStatus got = natsSubscription_NextMsg(&msg, nats->link.answers, 0);
+
+		if (got == NATS_NO_RESPONDERS)
+			batch->unheard++;
+		else if (got != NATS_OK)
+			break;
+		else
+			status = hear(nats, batch, msg, flight, err);
+		natsMsg_Destroy(msg);
+	}
+	return status;
+}
+
+static void judge_unheard(struct nats_sink *nats, struct batch *batch,
+			  const struct pr_flight *flight)
+{
+	if (batch->unheard == 0 || batch->unheard < batch->waiting)
+		return;
+	for (size_t i = 0; i < batch->count; i++) {
+		if (batch->sent[i].waiting)
+			refuse(nats, batch, i, POSTROOM_UNREACHABLE,
+			       "no stream has this subject; make one with: nats stream add NAME "
+			       "--subjects SUBJECT (or JetStream is off there)",
+			       flight);
+	}
+	batch->unheard = 0;
+}
+
+/* The server does not answer what a user may not publish; it says so, and names the subject. */
+static int judge_forbidden(struct nats_sink *nats, struct batch *batch,
+			   const struct pr_flight *flight, struct pr_err *err)
+{
+	const char *error = NULL, *subject;
+
+	if (natsConnection_GetLastError(nats->link.connection, &error) != NATS_NOT_PERMITTED)
+		return POSTROOM_OK;
+	subject = strstr(error, "Publish to \"");
+	if (!subject)
+		return pr_err_set(err, POSTROOM_UNAVAILABLE,
+				  "%s; the user must be allowed to subscribe to _INBOX.>", error);
+	subject += strlen("Publish to \"");
+	batch->forbidden = true;
+	for (size_t i = 0; i < batch->count; i++) {
+		size_t len;
+
+		if (!batch->sent[i].waiting ||
+		    pr_nats_subject(&nats->pen, nats->sink.url.path, &batch->items[i], NULL) < 0)
+			continue;
+		len = nats->pen.subject.len;
+		if (strncmp(subject, nats->pen.subject.data, len) == 0 && subject[len] == '"') {
+			batch->sent[i].by_stream = true;
+			refuse(nats, batch, i, POSTROOM_FAILED, "this user may not", flight);
+		}
+	}
+	return POSTROOM_OK;
+}
+
+static int64_t patience_us(struct batch *batch)
+{
+	while (!batch->sent[batch->line[batch->oldest]].waiting)
+		batch->oldest++;
+	return batch->sent[batch->line[batch->oldest]].until_us;
+}
+
+/* What is full or forbidden where nothing else is taken either is an outage. */
+static void judge_streams(struct batch *batch)
+{
+	for (size_t i = 0; i < batch->count && batch->delivered == 0; i++) {
+		if (batch->sent[i].by_stream)
+			batch->items[i].verdict = POSTROOM_UNREACHABLE;
+	}
+}
+
+/* As many as may be on their way at once; what waits for another of its key is begun after that. */
+static int begin_more(struct nats_sink *nats, struct batch *batch, int64_t until_us,
+		      const struct pr_flight *flight, struct pr_err *err)
+{
+	int status = POSTROOM_OK;
+
+	while (status == POSTROOM_OK && batch->first < batch->count &&
+	       (flight->concurrency == 0 || batch->waiting < (size_t)flight->concurrency) &&
+	       pr_flight_may_begin(flight)) {
+		size_t at = batch->first++;
+
+		if (batch->before[at] == PR_SINK_NONE)
+			status = begin(nats, batch, at, until_us, flight, err);
+	}
+	return status;
+}
+
+static int publish_batch(struct nats_sink *nats, struct batch *batch,
+			 const struct pr_flight *flight, int64_t until_us, struct pr_err *err)
+{
+	int status;
+
+	nats->calls++;
+	status = begin_more(nats, batch, until_us, flight, err);
+	while (status == POSTROOM_OK && batch->waiting > 0) {
+		status = pr_nats_turn(&nats->link, flight, patience_us(batch), err);
+		if (status == POSTROOM_OK)
+			status = hear_all(nats, batch, flight, err);
+		if (status == POSTROOM_OK)
+			status = judge_forbidden(nats, batch, flight, err);
+		judge_unheard(nats, batch, flight);
+		if (status == POSTROOM_OK)
+			status = begin_more(nats, batch, pr_mono_us() + flight->timeout_ms * 1000,
+					    flight, err);
+	}
+	return status;
+}
+
+static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
+		   const struct pr_flight *flight, struct pr_err *err)
+{
+	struct nats_sink *nats = (struct nats_sink *)sink;
+	int64_t until_us = pr_mono_us() + flight->timeout_ms * 1000;
+	struct pr_err failure = { 0 };
+	struct batch batch;
+	int status;
+
+	(void)err;
+	if (count == 0 || !pr_flight_may_begin(flight))
+		return POSTROOM_OK;
+	status = fill(&batch, items, count, flight, &failure);
+	if (status == POSTROOM_OK)
+		status = pr_nats_connect(&nats->link, flight, until_us, &failure);
+	if (status < 0) {
+		if (status != POSTROOM_STOPPED)
+			pr_sink_judge(items, count, POSTROOM_UNREACHABLE, flight, failure.text);
+		return POSTROOM_OK;
+	}
+	status = publish_batch(nats, &batch, flight, until_us, &failure);
+	for (size_t i = 0; i < count && status < 0; i++) {
+		if (batch.sent[i].waiting)
+			settle(&batch, i, POSTROOM_UNREACHABLE, flight, failure.text);
+	}
+	if (status < 0 || batch.forbidden)
+		pr_nats_hang_up(&nats->link);
+	judge_streams(&batch);
+	pr_sink_trim(&nats->pen.value);
+	return POSTROOM_OK;
+}
+
+static void close_nats(struct pr_sink *sink)
+{
+	struct nats_sink *nats = (struct nats_sink *)sink;
+
+	pr_nats_release(&nats->link);
+	pr_nats_pen_release(&nats->pen);
+	pr_buf_release(&nats->text);
+}
+
+static int open_nats(struct pr_sink *sink, struct pr_err *err)
+{
+	struct nats_sink *nats = (struct nats_sink *)sink;
+
+	if (pr_nats_check_subject(sink->url.path, err) < 0)
+		return pr_err_prefix(err, "nats");
+	if (pr_nats_prepare(&nats->link, sink, err) < 0) {
+		pr_nats_release(&nats->link);
+		return err->status;
+	}
+	return POSTROOM_OK;
+}
+
+static const char *const schemes[] = { "nats", NULL };
+
+#define FILE_SETTING(setting, field, text)                                                         \
+	{                                                                                          \
+		.name = setting, .type = PR_PARAM_STRING,                                          \
+		.offset = offsetof(struct nats_sink, link.field), .value = "FILE", .help = text    \
+	}
+
+static const struct pr_param params[] = {
+	FILE_SETTING("creds", creds, "the user's JWT and seed, as nsc writes them"),
+	{ .name = "nkey",
+	  .type = PR_PARAM_STRING,
+	  .offset = offsetof(struct nats_sink, link.nkey),
+	  .value = "KEY",
+	  .help = "the user's public nkey (U…), with seed" },
+	FILE_SETTING("seed", seed, "the seed of that nkey"),
+	{ .name = "tls",
+	  .type = PR_PARAM_FLAG,
+	  .offset = offsetof(struct nats_sink, link.tls),
+	  .value = "BOOL",
+	  .fallback = "false",
+	  .help = "refuse servers without TLS" },
+	FILE_SETTING("ca", ca, "whom to trust instead of the system's authorities; implies tls"),
+	FILE_SETTING("cert", cert, "our certificate, with key; implies tls"),
+	FILE_SETTING("key", key, "the key of that certificate"),
+	{ .name = NULL },
+};
+
+const struct pr_sink_ops pr_sink_nats = {
+	.schemes = schemes,
+	.summary = "a message of a NATS JetStream stream for each message",
+	.example = "nats://localhost:4222/{topic}",
+	.server = true,
+	.size = sizeof(struct nats_sink),
+	.params = params,
+	.open = open_nats,
+	.publish = publish,
+	.close = close_nats,
+};

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection to one of several NATS servers that waits as the flight says. */
+#ifndef PR_SINK_NATS_LINK_H
+#define PR_SINK_NATS_LINK_H
+
+#include "sink/nats_wire.h"
+#include "sink/sink.h"
+
+#define PR_NATS_SERVERS_MAX 16
+#define PR_NATS_INBOX_SIZE 64
+
+struct pr_nats_link {
+	const struct pr_url *url;
+	const char *creds; /* the settings of the same names */
+	const char *nkey;
+	const char *seed;
+	const char *ca;
+	const char *cert;
+	const char *key;
+	bool tls;
+	struct pr_address servers[PR_NATS_SERVERS_MAX];
+	size_t server_count;
+	size_t server; /* the one to try first, or the one it is connected to */
+	/* Those that were begun and not waited for to the end: each server has one at most. */
+	struct pr_nats_wire *pending[PR_NATS_SERVERS_MAX];
+	struct pr_nats_wire *wire;  /* NULL: no connection */
+	natsConnection *connection; /* the wire's */
+	natsSubscription *answers;  /* to inbox, ".", and anything behind it */
+	char inbox[PR_NATS_INBOX_SIZE];
+};
+
+/* Servers, credentials and certificates as URL and settings say; the errors are POSTROOM_SINK. */
+int pr_nats_prepare(struct pr_nats_link *link, const struct pr_sink *sink, struct pr_err *err);
+void pr_nats_release(struct pr_nats_link *link);
+
+/*
+ * Makes sure of a connection, trying each server once. POSTROOM_STOPPED when a
+ * stop came first, POSTROOM_UNAVAILABLE when there is none by until_us.
+ */
+int pr_nats_connect(struct pr_nats_link *link, const struct pr_flight *flight, int64_t until_us,
+		    struct pr_err *err);
+void pr_nats_hang_up(struct pr_nats_link *link);
+
+/* Sends what can be sent without waiting, once there is enough of it. */
+void pr_nats_push(struct pr_nats_link *link);
+
+/*
+ * Sends what waits to be sent and takes in what has come, waiting once for
+ * either. What has come is to be had from link->answers.
+ */
+int pr_nats_turn(struct pr_nats_link *link, const struct pr_flight *flight, int64_t until_us,
+		 struct pr_err *err);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A message as NATS has it: a subject, headers, content. */
+#ifndef PR_SINK_NATS_MESSAGE_H
+#define PR_SINK_NATS_MESSAGE_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <nats/nats.h>
+#include <postroom/store.h>
+
+/* Buffers to work with, kept from message to message. */
+struct pr_nats_pen {
+	struct pr_buf subject;
+	struct pr_buf name;
+	struct pr_buf value;
+};
+
+void pr_nats_pen_release(struct pr_nats_pen *pen);
+
+/* To be asked at open: the errors are POSTROOM_SINK. */
+int pr_nats_check_subject(const char *template, struct pr_err *err);
+
+/* The message's own subject, in pen->subject. POSTROOM_INVALID: there is none. */
+int pr_nats_subject(struct pr_nats_pen *pen, const char *template, const postroom_delivery *item,
+		    struct pr_err *err);
+
+/*
+ * The whole message, for the caller to destroy; its subject is in pen->subject.
+ * POSTROOM_INVALID: NATS can not hold it.
+ */
+int pr_nats_compose(struct pr_nats_pen *pen, const postroom_delivery *item, const char *reply,
+		    natsMsg **ret, struct pr_err *err);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The making of a connection to a NATS server, and the connection. The library waits
+ * by itself while it connects, in a TLS handshake without an end; so that is done by a
+ * thread which can be left alone with it.
+ */
+#ifndef PR_SINK_NATS_WIRE_H
+#define PR_SINK_NATS_WIRE_H
+
+#include "base/err.h"
+
+#include <nats/nats.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct pr_nats_wire {
+	/* From here on the maker's alone until done is true, then yours. */
+	natsConnection *connection; /* NULL: it has failed */
+	natsStatus status;
+	char error[256]; /* why */
+	int fd;
+	bool writing; /* something waits to be sent */
+
+	_Atomic bool done;
+	int done_fd; /* an eventfd: readable once it is done */
+	natsOptions *options;
+	_Atomic int owners; /* the maker, and whoever waits for it */
+};
+
+/* Begins to connect. The options are the wire's from now on, also after a failure. */
+int pr_nats_wire_begin(natsOptions *options, struct pr_nats_wire **ret, struct pr_err *err);
+
+/* Closes it without waiting. One that is not done is closed by its maker, whenever that returns. */
+void pr_nats_wire_end(struct pr_nats_wire *wire);
+
+#endif
