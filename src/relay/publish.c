@@ -9,7 +9,8 @@
  * 2. Told to stop, or the sink away: what was not begun is released at once, its
  *    attempt given back. While it is away one message at a time is published.
  * 3. A message that did not arrive, whatever became of it, keeps back what stands
- *    behind it with its namespace, topic and key: that is released with it.
+ *    behind it with its namespace, topic and key: that is released with it. So does
+ *    one that arrived and was lost before it could be settled: it will arrive again.
  */
 #include "relay/worker.h"
 
@@ -29,9 +30,24 @@ static bool is_over(const postroom_delivery *item)
 	return item->verdict != POSTROOM_UNTRIED || item->settled != POSTROOM_OK;
 }
 
+static bool is_lost(const postroom_delivery *item)
+{
+	return item->settled == POSTROOM_LEASE_LOST;
+}
+
 static bool keeps_back(const postroom_delivery *item)
 {
-	return item->key && is_over(item) && item->verdict != POSTROOM_DELIVERED;
+	return item->key && is_over(item) &&
+	       (item->verdict != POSTROOM_DELIVERED || is_lost(item));
+}
+
+static bool any_lost(const postroom_delivery *items, size_t count)
+{
+	size_t i = 0;
+
+	while (i < count && !is_lost(&items[i]))
+		i++;
+	return i < count;
 }
 
 /* Whoever stands behind one that did not arrive is over too. */
@@ -76,6 +92,25 @@ static int bring_forward(struct pr_worker *worker, postroom_delivery *items, siz
 	return POSTROOM_OK;
 }
 
+/*
+ * Some are lost: what stands behind them is released. The first of the items have been
+ * settled before; all that are over now are counted into *from.
+ */
+static int leave_behind(struct pr_worker *worker, postroom_delivery *items, size_t count,
+			size_t settled, size_t *from, struct pr_err *err)
+{
+	size_t gone;
+	int status;
+
+	keep_back(worker, items, count);
+	items += settled;
+	status = bring_forward(worker, items, count - settled, &gone, err);
+	if (status < 0)
+		return status;
+	*from += gone;
+	return pr_settle_items(worker, items, gone, err);
+}
+
 /* What a slice may take, from its beginning to the end of the last that it began. */
 static int64_t flight_ms(const struct pr_relay_config *config)
 {
@@ -93,7 +128,7 @@ static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err
 	struct postroom_batch *batch = worker->batch;
 	postroom_delivery *items = batch->items + *from;
 	struct pr_lease renewed = pr_lease_from_now(config->lease_ms);
-	size_t count = batch->count - *from, gone;
+	size_t count = batch->count - *from;
 	int status;
 
 	if (pr_lease_left_ms(worker->lease) >= flight_ms(config))
@@ -107,12 +142,7 @@ static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err
 	worker->lease = renewed;
 	if (status >= 0)
 		return POSTROOM_OK;
-	keep_back(worker, items, count);
-	status = bring_forward(worker, items, count, &gone, err);
-	if (status < 0)
-		return status;
-	*from += gone;
-	return pr_settle_items(worker, items, gone, err);
+	return leave_behind(worker, items, count, 0, from, err);
 }
 
 /* Reads the breaker's evidence from the verdicts; true while the sink may be used. */
@@ -209,6 +239,10 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 		}
 		status = pr_settle_items(worker, items, done, err);
 		if (status < 0 || !usable || done == 0)
+			return status;
+		if (any_lost(items, done))
+			status = leave_behind(worker, items, left, done, from, err);
+		if (status < 0)
 			return status;
 	}
 	return POSTROOM_OK;
