@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* What stopping may take beyond the grace: the last statements, on a machine that is busy. */
-#define STOP_SLACK_US SECOND
+/* Stopping may take longer than the grace by the last statements, on a machine that is busy. */
+#define LAST_STATEMENTS 6
 
 struct process processes[PROCESSES_MAX];
 
@@ -87,13 +87,15 @@ static void check_left(const struct process *process)
 
 static void check_end(const struct process *process)
 {
+	int64_t slack_us = SECOND + LAST_STATEMENTS * world.db_latency_us;
+
 	ENSURE(process->status >= 0 || world.config.drain, "a relay ends with %d",
 	       process->status);
 	ENSURE(process->stopped_us != NEVER || world.config.drain, "a relay ends by itself");
 	check_left(process);
 	if (process->stopped_us == NEVER || process->frozen_until_us >= process->stopped_us)
 		return;
-	ENSURE(world.now_us <= process->stopped_us + process->grace_us + STOP_SLACK_US,
+	ENSURE(world.now_us <= process->stopped_us + process->grace_us + slack_us,
 	       "stopping takes %.3f s, and the grace is %.3f s",
 	       (double)(world.now_us - process->stopped_us) / 1e6,
 	       (double)process->grace_us / 1e6);

@@ -215,7 +215,7 @@ static void choose(uint64_t seed, bool verbose)
 	faults = chance(850);
 	choose_config();
 	choose_sinks(faults);
-	world.db_latency_us = between(1, world.config.lease_ms * 1000 / 50);
+	world.db_latency_us = between(1, world.config.lease_ms * 1000 / (chance(200) ? 10 : 50));
 	world.stalls = chance(500);
 	world.process_count = (size_t)between(1, PROCESSES_MAX);
 	if (faults)
