@@ -50,6 +50,15 @@ static bool any_lost(const postroom_delivery *items, size_t count)
 	return i < count;
 }
 
+/* Not only the one right before it counts: that may have arrived and the one before that be lost. */
+static bool stands_behind(const postroom_delivery *items, const size_t *before, size_t at)
+{
+	do {
+		at = before[at];
+	} while (at != PR_SINK_NONE && !keeps_back(&items[at]));
+	return at != PR_SINK_NONE;
+}
+
 /* Whoever stands behind one that did not arrive is over too. */
 static void keep_back(struct pr_worker *worker, postroom_delivery *items, size_t count)
 {
@@ -64,7 +73,7 @@ static void keep_back(struct pr_worker *worker, postroom_delivery *items, size_t
 	for (; i < count; i++) {
 		/* Without the memory to tell keys apart all that have one wait. */
 		if (items[i].key && !is_over(&items[i]) &&
-		    (!before || (before[i] != PR_SINK_NONE && keeps_back(&items[before[i]]))))
+		    (!before || stands_behind(items, before, i)))
 			items[i].settled = POSTROOM_BUSY;
 	}
 }
