@@ -19,6 +19,9 @@
 /* Nothing new is begun later than this into a slice; what has begun is then waited for. */
 #define SLICE_MS 1000
 
+/* One part in so many of the lease is kept for settling, and for renewing what is left. */
+#define SETTLE_PART 10
+
 static int64_t slice_ms(const struct pr_relay_config *config)
 {
 	return config->lease_ms / 6 < SLICE_MS ? config->lease_ms / 6 : SLICE_MS;
@@ -120,11 +123,11 @@ static int leave_behind(struct pr_worker *worker, postroom_delivery *items, size
 	return pr_settle_items(worker, items, gone, err);
 }
 
-/* What a slice may take, from its beginning to the end of the last that it began. */
+/* What a slice may take, from its beginning until the last that it began is settled. */
 static int64_t flight_ms(const struct pr_relay_config *config)
 {
 	return slice_ms(config) + config->publish_timeout_ms +
-	       config->publish_timeout_ms / PR_FLIGHT_END_PART;
+	       config->publish_timeout_ms / PR_FLIGHT_END_PART + config->lease_ms / SETTLE_PART;
 }
 
 /*
