@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define SEEDS 3000
-#define SEEDS_SOAK 300000
+#define SEEDS_SOAK 100000
 
 /* Long after all has calmed down: what is not finished by then never will be. */
 #define PATIENCE_US (7200 * SECOND)
@@ -94,7 +94,7 @@ static void choose_far_side(struct far_side *far, bool faults)
 	far->fails = chance(500) ? (int)between(0, 300) : 0;
 	far->rejects = chance(300) ? (int)between(0, 100) : 0;
 	far->loses_answers = chance(300) ? (int)between(0, 100) : 0;
-	far->hangs = chance(300) ? (int)between(0, 100) : 0;
+	far->hangs = chance(300) ? (int)between(0, 400) : 0;
 	far->declines = chance(200) ? (int)between(0, 100) : 0;
 	far->unreachable = chance(200) ? (int)between(0, 100) : 0;
 	if (chance(500)) {
@@ -215,7 +215,7 @@ static void choose(uint64_t seed, bool verbose)
 	faults = chance(850);
 	choose_config();
 	choose_sinks(faults);
-	world.db_latency_us = between(1, world.config.lease_ms * 1000 / (chance(200) ? 10 : 50));
+	world.db_latency_us = between(1, world.config.lease_ms * 1000 / (chance(300) ? 30 : 300));
 	world.stalls = chance(500);
 	world.process_count = (size_t)between(1, PROCESSES_MAX);
 	if (faults)

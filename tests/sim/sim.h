@@ -109,8 +109,10 @@ struct task {
 	bool used, done;
 	char *stack;
 
+	int64_t claim_sent_us;
 	bool publishing;
 	int64_t publishing_since_us;
+	int64_t publishing_open_us; /* since when the breaker was open then */
 	int64_t open_claim_us; /* the outage in which it has claimed without having to probe */
 };
 #define TASKS_MAX 96

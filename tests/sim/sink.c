@@ -138,6 +138,7 @@ static void try_item(const struct sim_sink *sink, postroom_delivery *item,
 	struct row *row = &world.rows[item->seq - 1];
 	struct try try = decide(&world.far[sink->number], row);
 	int64_t timeout_us = flight->timeout_ms * 1000;
+	int64_t longest_us = timeout_us / PR_FLIGHT_END_PART;
 	int64_t fence = item->fence;
 	bool answered;
 
@@ -145,7 +146,8 @@ static void try_item(const struct sim_sink *sink, postroom_delivery *item,
 	trace("  tries %s: %d%s%s", row->id, try.verdict, try.arrives ? " arrives" : "",
 	      try.hangs ? " hangs" : "");
 	if (try.hangs)
-		try.latency_us = timeout_us + between(0, timeout_us / PR_FLIGHT_END_PART);
+		try.latency_us = timeout_us +
+				 (chance(500) ? between(0, longest_us) : longest_us);
 	answered = wait_for_answer(flight, try.latency_us);
 	if (!answered)
 		try.verdict = POSTROOM_FAILED;
@@ -162,20 +164,25 @@ static void try_item(const struct sim_sink *sink, postroom_delivery *item,
 		      try.verdict == POSTROOM_DELIVERED ? NULL : "as the seed has it");
 }
 
-/* One that stays away for a lease is given up; a process that was frozen may have to. */
+/*
+ * One that stays away for a lease is given up. A process that was frozen gives one up that
+ * comes back after all: from then on there may be two until the breaker is shut.
+ */
 static void check_probes(void)
 {
 	struct pr_worker *worker = current->worker;
 	int64_t lease_us = world.config.lease_ms * 1000;
 
-	if (world.now_us - current->process->fault_us < lease_us)
+	current->publishing_open_us = worker->outlet->gate->breaker.open_since_us;
+	if (current->process->frozen_until_us >= current->publishing_open_us)
 		return;
 
 	for (size_t i = 0; worker->probing && i < TASKS_MAX; i++) {
 		const struct task *other = &tasks[i];
 
 		if (!other->used || other == current || other->process != current->process ||
-		    !other->publishing || other->worker->outlet->gate != worker->outlet->gate)
+		    !other->publishing || other->worker->outlet->gate != worker->outlet->gate ||
+		    other->publishing_open_us != current->publishing_open_us)
 			continue;
 		ENSURE(!other->worker->probing ||
 			       world.now_us - other->publishing_since_us >= lease_us - SECOND,

@@ -161,7 +161,7 @@ static void take(struct sim_store *store, struct row *row, const struct pr_claim
 	row->until_us = world.now_us + claim->lease_ms * 1000;
 	row->process = current->process;
 	row->life = current->process->life;
-	row->claimed_us = world.now_us;
+	row->claimed_us = current->claim_sent_us;
 	row->said = POSTROOM_UNTRIED;
 	row->arrived = false;
 	ENSURE(row->attempts == row->spent + 1 && row->attempts <= claim->max_attempts,
@@ -316,6 +316,7 @@ static int claim(struct postroom_store *base, const struct pr_table *table,
 
 	(void)table;
 	check_breaker();
+	current->claim_sent_us = world.now_us;
 	status = send_off(err);
 	if (status < 0)
 		return status;
@@ -368,6 +369,7 @@ static int turn(struct postroom_store *base, const struct pr_table *table,
 
 	(void)table;
 	check_breaker();
+	current->claim_sent_us = world.now_us;
 	status = send_off(err);
 	if (status < 0)
 		return status;
