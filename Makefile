@@ -8,7 +8,7 @@ all: build/build.ninja ## build the program and the library into build/ (the def
 # What is there counts, wherever it came from; only a machine that lacks something gets packages.
 build/build.ninja:
 	@{ command -v meson && command -v ninja && command -v pkg-config && \
-		pkg-config --exists sqlite3 libpq libcrypto yaml-0.1; } >/dev/null 2>&1 || tools/install build
+		pkg-config --exists sqlite3 libpq libcrypto yaml-0.1 libcurl hiredis; } >/dev/null 2>&1 || tools/install build
 	@mkdir -p build; meson setup build >build/setup.log 2>&1 || { cat build/setup.log; exit 1; }
 
 demo: build/build.ninja ## see the product do its job, in under a minute

@@ -259,7 +259,8 @@ static void show_secret(struct shown *shown)
 
 static bool is_secret(const char *name, const char *end)
 {
-	static const char *const words[] = { "passw", "secret", "token" };
+	/* A header may be an Authorization, a proxy's URL has its own password. */
+	static const char *const words[] = { "passw", "secret", "token", "header", "proxy" };
 
 	for (; name < end; name++) {
 		for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {

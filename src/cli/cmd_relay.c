@@ -50,7 +50,7 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_INT,
 	  .offset = OPTION(config.concurrency),
 	  .value = "N",
-	  .max = 10000,
+	  .max = PR_CONCURRENCY_MAX,
 	  .help = "most messages in the sink's hands at once, where it takes them one by one "
 		  "(default: what the sink thinks best)" },
 	{ .name = "drain",

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "sink/sink.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const types[] = {
@@ -11,19 +12,6 @@ static const char *const types[] = {
 	[PR_PARAM_DURATION] = "duration", [PR_PARAM_SIZE] = "size", [PR_PARAM_CHOICE] = "choice",
 	[PR_PARAM_LIST] = "list",	  [PR_PARAM_PERIOD] = "period",
 };
-
-static const struct pr_sink_ops *find_sink(const char *name)
-{
-	size_t len = strcspn(name, ":"); /* "file:" is as good as "file" */
-
-	for (size_t i = 0; pr_sinks[i]; i++) {
-		for (const char *const *scheme = pr_sinks[i]->schemes; *scheme; scheme++) {
-			if (strlen(*scheme) == len && strncmp(*scheme, name, len) == 0)
-				return pr_sinks[i];
-		}
-	}
-	return NULL;
-}
 
 static void put_params_json(struct pr_buf *out, const struct pr_param *param)
 {
@@ -72,14 +60,14 @@ static void put_one(struct cli *cli, const struct pr_sink_ops *sink)
 	cli_table_end(&table);
 }
 
-static int unknown_sink(struct cli *cli, const char *name)
+/* "file:" is as good as "file". */
+static int find_sink(struct cli *cli, const char *name, const struct pr_sink_ops **ret)
 {
-	PR_CLEANUP_BUF struct pr_buf names = { 0 };
+	struct pr_err err;
+	char url[64];
 
-	for (size_t i = 0; pr_sinks[i]; i++)
-		pr_buf_printf(&names, "%s%s", i > 0 ? ", " : "", pr_sinks[i]->schemes[0]);
-	return cli_fail(cli, "sinks: there is no sink \"%s\"; there are %s", name,
-			pr_buf_text(&names));
+	snprintf(url, sizeof(url), "%.60s:", name);
+	return pr_sink_find(url, ret, &err) < 0 ? cli_fail(cli, "sinks: %s", err.text) : CLI_DONE;
 }
 
 static void put_all(struct cli *cli)
@@ -102,9 +90,10 @@ static int run(struct cli *cli, void *options)
 
 	(void)options;
 	if (cli->arg_count > 0) {
-		sink = find_sink(cli->args[0]);
-		if (!sink)
-			return unknown_sink(cli, cli->args[0]);
+		int status = find_sink(cli, cli->args[0], &sink);
+
+		if (status != CLI_DONE)
+			return status;
 	}
 	if (cli->global.json) {
 		for (size_t i = 0; pr_sinks[i]; i++) {

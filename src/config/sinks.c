@@ -7,13 +7,12 @@
 #include "config/load.h"
 
 #include "base/text.h"
+#include "relay/limit.h"
+#include "relay/relay.h"
 #include "sink/sink.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define CONCURRENCY_MAX 100000
-#define RATE_MAX 1e9
 
 /* What every sink has, whatever its own table says. */
 struct common {
@@ -28,7 +27,7 @@ static const struct pr_param common_params[] = {
 	  .type = PR_PARAM_INT,
 	  .offset = offsetof(struct common, concurrency),
 	  .min = 1,
-	  .max = CONCURRENCY_MAX },
+	  .max = PR_CONCURRENCY_MAX },
 	{ .name = "rate", .type = PR_PARAM_STRING, .offset = offsetof(struct common, rate) },
 	{ 0 },
 };
@@ -78,32 +77,12 @@ static const struct pr_config_value *find_value(const struct pr_config_value *va
 	return value;
 }
 
-/* "500/s", "1000/m", "10/h"; a number alone is a second's. */
-static bool read_rate(const char *text, double *ret)
-{
-	size_t digits = strspn(text, "0123456789.");
-	const char *unit = text + digits;
-	char *end;
-	double rate;
-
-	if (digits == 0)
-		return false;
-	rate = strtod(text, &end);
-	if (end != unit || !(rate > 0) || rate > RATE_MAX)
-		return false;
-	if (strcmp(unit, "/m") == 0)
-		rate /= 60;
-	else if (strcmp(unit, "/h") == 0)
-		rate /= 3600;
-	else if (*unit && strcmp(unit, "/s") != 0)
-		return false;
-	*ret = rate;
-	return true;
-}
-
 static void load_rate(struct pr_loading *loading, const struct pr_config_value *value, double *ret)
 {
-	if (value && value->text && !read_rate(value->text, ret))
+	struct pr_err err;
+
+	/* Its own words would show what was given, which may be hidden. */
+	if (value && value->text && pr_rate_parse(value->text, ret, &err) < 0)
 		pr_fault(loading->faults,
 			 "%s: %s takes a rate like 500/s, 1000/m or 10/h, not \"%.100s\"",
 			 value->where, value->path, value->shown);

@@ -11,6 +11,8 @@
 #include "sink/callback.h"
 #include "store/store.h"
 
+#define PR_CONCURRENCY_MAX 10000
+
 /* One sink of a configuration and how it may be used. */
 struct pr_relay_sink {
 	const char *name; /* NULL: not from a configuration */

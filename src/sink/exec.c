@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "base/time.h"
 #include "sink/child.h"
-#include "sink/sink.h"
+#include "sink/queue.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -59,15 +59,6 @@ struct exec_sink {
 	struct pr_buf variables;
 	struct run runs[RUNNING_MAX];
 	size_t running;
-};
-
-/* A batch and how far it is. */
-struct queue {
-	postroom_delivery *items;
-	size_t count;
-	const size_t *before; /* see pr_sink_order() */
-	bool *begun;
-	size_t first; /* all before it were begun */
 };
 
 static bool is_ours(const char *variable)
@@ -146,34 +137,6 @@ static bool set_variables(struct exec_sink *exec, const postroom_delivery *item)
 		at += strlen(at) + 1;
 	}
 	return true;
-}
-
-static bool fill_queue(struct queue *queue, struct pr_arena *arena)
-{
-	queue->before = pr_sink_order(queue->items, queue->count, arena);
-	queue->begun = pr_arena_alloc(arena, queue->count * sizeof(*queue->begun));
-	if (!queue->before || !queue->begun)
-		return false;
-	memset(queue->begun, 0, queue->count * sizeof(*queue->begun));
-	return true;
-}
-
-static size_t take_next(struct queue *queue, const struct pr_flight *flight)
-{
-	if (!pr_flight_may_begin(flight))
-		return PR_SINK_NONE;
-	while (queue->first < queue->count && queue->begun[queue->first])
-		queue->first++;
-	for (size_t i = queue->first; i < queue->count; i++) {
-		size_t before = queue->before[i];
-
-		if (queue->begun[i] ||
-		    (before != PR_SINK_NONE && queue->items[before].verdict != POSTROOM_DELIVERED))
-			continue;
-		queue->begun[i] = true;
-		return i;
-	}
-	return PR_SINK_NONE;
 }
 
 static void begin(struct exec_sink *exec, postroom_delivery *item, const struct pr_flight *flight)
@@ -356,17 +319,17 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
 	struct exec_sink *exec = (struct exec_sink *)sink;
-	struct queue queue = { .items = items, .count = count };
+	struct pr_queue queue;
 	size_t next;
 
 	(void)err;
-	if (!fill_queue(&queue, flight->arena)) {
+	if (!pr_queue_fill(&queue, items, count, flight->arena)) {
 		pr_sink_judge(items, count, POSTROOM_UNREACHABLE, flight, "out of memory");
 		return POSTROOM_OK;
 	}
 	for (;;) {
 		while (exec->running < running_most(flight)) {
-			next = take_next(&queue, flight);
+			next = pr_queue_next(&queue, flight);
 			if (next == PR_SINK_NONE)
 				break;
 			begin(exec, &items[next], flight);

@@ -23,8 +23,29 @@
 const struct pr_sink_ops *const pr_sinks[] = {
 #ifndef PR_CALLBACK_ONLY /* an application that embeds the relay publishes by itself */
 	&pr_sink_null, &pr_sink_stdout, &pr_sink_file, &pr_sink_exec,
+#ifdef PR_WITH_HTTP
+	&pr_sink_http,
+#endif
+#ifdef PR_WITH_REDIS
+	&pr_sink_redis,
+#endif
 #endif
 	NULL,
+};
+
+/* What a build may leave out: by which option it comes back, and from which package. */
+static const struct optional {
+	const char *scheme, *option, *package;
+} left_out[] = {
+#ifndef PR_WITH_HTTP
+	{ "http", "http", "libcurl4-openssl-dev" },
+	{ "https", "http", "libcurl4-openssl-dev" },
+#endif
+#ifndef PR_WITH_REDIS
+	{ "redis", "redis", "libhiredis-dev" },
+	{ "rediss", "redis", "libhiredis-dev" },
+#endif
+	{ NULL, NULL, NULL },
 };
 
 static const struct pr_sink_ops *find(const char *scheme)
@@ -45,6 +66,13 @@ static int unknown(const char *scheme, struct pr_err *err)
 	size_t count = 0, used = 0;
 	const char *nearest;
 
+	for (const struct optional *sink = left_out; sink->scheme; sink++) {
+		if (strcasecmp(sink->scheme, scheme) == 0)
+			return pr_err_set(err, POSTROOM_SINK,
+					  "this postroom was built without %s; build it with "
+					  "-D%s=enabled (%s)",
+					  sink->scheme, sink->option, sink->package);
+	}
 	for (size_t i = 0; pr_sinks[i]; i++) {
 		for (const char *const *name = pr_sinks[i]->schemes; *name; name++) {
 			if (count == KNOWN_MAX || used >= sizeof(list))
@@ -162,20 +190,27 @@ bool pr_flight_may_begin(const struct pr_flight *flight)
 	return !pr_stop_requested(flight->stop) && pr_mono_us() < flight->begin_until_us;
 }
 
-void pr_flight_poll(const struct pr_flight *flight, struct pollfd *fds, nfds_t count,
-		    int64_t until_us)
+int pr_flight_wait(const struct pr_flight *flight, struct pollfd *ret_own, int64_t until_us)
 {
 	int64_t stop_us = pr_stop_deadline_us(flight->stop);
 	int64_t now_us = pr_mono_us();
 	int64_t left_ms;
 
 	/* Once stopping, the descriptor is readable for ever: only the end of the grace is news. */
-	fds[0] = (struct pollfd){ .fd = flight->stop && !stop_us ? flight->stop->fd : -1,
-				  .events = POLLIN };
+	*ret_own = (struct pollfd){ .fd = flight->stop && !stop_us ? flight->stop->fd : -1,
+				    .events = POLLIN };
 	if (stop_us && stop_us < until_us)
 		until_us = stop_us > now_us ? stop_us : now_us + OVERDUE_PAUSE_US;
 	left_ms = until_us > now_us ? (until_us - now_us + 999) / 1000 : 0;
-	if (poll(fds, count, left_ms > INT_MAX ? INT_MAX : (int)left_ms) <= 0) {
+	return left_ms > INT_MAX ? INT_MAX : (int)left_ms;
+}
+
+void pr_flight_poll(const struct pr_flight *flight, struct pollfd *fds, nfds_t count,
+		    int64_t until_us)
+{
+	int left_ms = pr_flight_wait(flight, &fds[0], until_us);
+
+	if (poll(fds, count, left_ms) <= 0) {
 		for (nfds_t i = 0; i < count; i++)
 			fds[i].revents = 0;
 	}

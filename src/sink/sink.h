@@ -44,6 +44,24 @@ bool pr_flight_may_begin(const struct pr_flight *flight);
 void pr_flight_poll(const struct pr_flight *flight, struct pollfd *fds, nfds_t count,
 		    int64_t until_us);
 
+/*
+ * The same for libraries that poll by themselves: the descriptor to poll with
+ * theirs (fd -1: none), and for how many milliseconds.
+ */
+int pr_flight_wait(const struct pr_flight *flight, struct pollfd *ret_own, int64_t until_us);
+
+struct pr_address {
+	char host[256]; /* a name or an address, without brackets */
+	int port;
+};
+
+/*
+ * A TCP connection, not blocking, for the caller to close. POSTROOM_STOPPED when
+ * a stop came first, POSTROOM_UNAVAILABLE when there is none by until_us.
+ */
+int pr_flight_dial(const struct pr_flight *flight, const struct pr_address *to, int64_t until_us,
+		   int *ret_fd, struct pr_err *err);
+
 struct pr_sink;
 
 struct pr_sink_ops {
@@ -95,6 +113,10 @@ int pr_sink_open_with(const char *url, const struct pr_url_setting *settings, si
 		      struct pr_sink **ret, struct pr_err *err);
 void pr_sink_close(struct pr_sink *sink);
 
+/* HOST, HOST:PORT or [HOST]:PORT of the URL; port is what it is without one. */
+int pr_sink_address(const struct pr_sink *sink, int port, struct pr_address *ret,
+		    struct pr_err *err);
+
 /* One line of stdout: and file:, with its newline: a JSON object. */
 void pr_sink_put_line(struct pr_buf *out, const postroom_delivery *item);
 
@@ -116,5 +138,7 @@ extern const struct pr_sink_ops pr_sink_null;
 extern const struct pr_sink_ops pr_sink_stdout;
 extern const struct pr_sink_ops pr_sink_file;
 extern const struct pr_sink_ops pr_sink_exec;
+extern const struct pr_sink_ops pr_sink_http;
+extern const struct pr_sink_ops pr_sink_redis;
 
 #endif

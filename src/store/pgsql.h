@@ -26,6 +26,8 @@ enum pgsql_slot {
 	PG_HOLDERS,
 	PG_RAISE,
 	PG_LOWER,
+	PG_OWN_ROW,
+	PG_OWN_LANE,
 	PG_KIND,
 	PG_LEASED_LANES,
 	PG_NEXT_DUE,
@@ -91,11 +93,17 @@ struct pgsql_store {
 	bool many_keys;		 /* it was full, and of many keys */
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
 	/* See pgsql_floor.c. */
+	int64_t look_us;	 /* what the last look into all lanes took */
 	size_t since_raised;	 /* messages taken from lanes since the floors were thought of */
 	int64_t raise_due_us;
 	int64_t lower_due_us;
-	int64_t floor_seq;	 /* where they may be raised to once those are done */
+	int64_t floor_seq, floor_us; /* where they may be raised to once those are done: lanes, the rest */
 	struct pr_buf holders;	 /* who wrote messages when that was the last seq: text[] */
+	struct pr_buf scope;	 /* for which there are floors of this store's own */
+	struct pr_buf own;	 /* of the lanes: bigint[] */
+	int64_t own_us;		 /* of what is in its turn without one */
+	int64_t own_until_us;	 /* when they are looked for anew */
+	enum pr_lease_kind own_kind;
 	/* See pgsql_settle.c. */
 	struct pr_buf arrays[PG_SETTLE_ARRAYS];
 	unsigned prepared; /* names given so far */
@@ -117,7 +125,7 @@ int pr_pgsql_fail(PGconn *conn, const PGresult *result, const char *where, const
 		  struct pr_err *err);
 
 /* Parameters of a statement, in text unless said otherwise. NULL is NULL. */
-#define PG_PARAMS_MAX 17
+#define PG_PARAMS_MAX 18
 struct pgsql_params {
 	int count;
 	const char *values[PG_PARAMS_MAX];
@@ -249,9 +257,14 @@ extern const char pr_pgsql_settle_lanes_keep[], pr_pgsql_settle_lanes_forget[],
 
 /* pgsql_floor.c: both do something only when it is time for it. */
 int pr_pgsql_raise_floors(struct pgsql_store *store, const struct pr_table *table,
-			  struct pr_err *err);
+			  const struct pr_scope *scope, struct pr_err *err);
 int pr_pgsql_lower_floors(struct pgsql_store *store, const struct pr_table *table,
 			  struct pr_err *err);
+
+/* Where looks for this scope begin: bigint[] of the lanes, NULL for what they have themselves. */
+const char *pr_pgsql_own_floors(struct pgsql_store *store, const struct pr_scope *scope);
+/* The same for what is in its turn without a lane; in microseconds. */
+int64_t pr_pgsql_own_floor(struct pgsql_store *store, const struct pr_scope *scope);
 
 #define PG_HISTORY_COLUMNS                                                                  \
 	"id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "   \
@@ -334,6 +347,9 @@ int pr_pgsql_lower_floors(struct pgsql_store *store, const struct pr_table *tabl
 #define PG_SCOPE_ALL                                                                        \
 	"($1::text IS NULL OR {scope_ns} = $1) AND ($2::text IS NULL OR {scope_topic} LIKE $2) " \
 	"AND ($3::uuid IS NULL OR {scope_tenant} = $3) "
+
+/* $4, in waits and looks for what is unfinished. */
+#define PG_OWN_FLOOR "timestamptz 'epoch' + $4::bigint * interval '1 microsecond'"
 
 /* A sub-select is evaluated once, and may bound an index scan; a volatile function may not. */
 #define PG_NOW "(SELECT clock_timestamp())"

@@ -152,7 +152,8 @@ static void learn_size(struct pgsql_store *store, const struct postroom_batch *b
 }
 
 /* Where the arm starts to read: at a number, or at one for each lane. */
-static void add_start(struct pgsql_store *store, struct pgsql_asking *asking)
+static void add_start(struct pgsql_store *store, const struct pr_scope *scope,
+		      struct pgsql_asking *asking)
 {
 	struct pgsql_reading *reading = &store->reading[asking->arm];
 
@@ -160,7 +161,11 @@ static void add_start(struct pgsql_store *store, struct pgsql_asking *asking)
 	if (asking->arm != PG_ARM_LANES) {
 		/* Few are set apart, and they are not in the order of their numbers. */
 		reading->from_mark &= asking->arm == PG_ARM_TURN;
-		pr_pgsql_number(&asking->params, reading->from_mark ? store->mark_us : 0);
+		if (reading->from_mark)
+			pr_pgsql_number(&asking->params, store->mark_us);
+		else
+			pr_pgsql_number(&asking->params, asking->arm == PG_ARM_TURN ?
+								 pr_pgsql_own_floor(store, scope) : 0);
 		return;
 	}
 	pr_buf_reset(&asking->starts);
@@ -194,7 +199,7 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 	if (arm == PG_ARM_EXPIRED)
 		pr_pgsql_number(params, bound);
 	else
-		add_start(store, asking);
+		add_start(store, &claim->scope, asking);
 	pr_pgsql_number(params, claim->max_bytes < INT64_MAX ? (int64_t)claim->max_bytes : INT64_MAX);
 	if (arm == PG_ARM_ITSELF || arm == PG_ARM_LANES)
 		pr_pgsql_text(params, claim->block ? "t" : "f");
@@ -208,6 +213,7 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 		pr_pgsql_text(params, pr_pgsql_lanes_to_read(store, !from_mark));
 		pr_pgsql_number(params, pr_pgsql_lane_quota(store, limit));
 		pr_pgsql_number(params, store->lanes_wanted);
+		pr_pgsql_text(params, pr_pgsql_own_floors(store, &claim->scope));
 	}
 	if (asking->starts.failed || asking->epochs.failed ||
 	    (arm == PG_ARM_LANES && store->lanes.failed))
@@ -246,13 +252,15 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 {
 	struct pgsql_reading *reading = &store->reading[asking->arm];
 	int64_t now_us = pr_mono_us();
-	int64_t pause_us = (now_us - asking->begun_us) * HEAD_SHARE;
+	int64_t took_us = now_us - asking->begun_us, pause_us = took_us * HEAD_SHARE;
 	bool many_keys = store->many_keys;
 
 	if (asking->arm == PG_ARM_TURN && count > 0)
 		set_mark(store, result);
 	if (asking->arm == PG_ARM_LANES)
 		pr_pgsql_learn_lanes(store, asking, result, count);
+	if (asking->arm != PG_ARM_ITSELF && !reading->from_mark)
+		store->look_us = took_us;
 	if (!reading->from_mark)
 		reading->head_due_us = now_us + (pause_us < REREAD_US ? pause_us : REREAD_US);
 	reading->busy = met >= asking->limit;
@@ -423,7 +431,7 @@ int pr_pgsql_claim(struct postroom_store *base, const struct pr_table *table,
 	if (status >= 0)
 		status = pr_pgsql_know_kind(store, err);
 	if (status >= 0)
-		status = pr_pgsql_raise_floors(store, table, err);
+		status = pr_pgsql_raise_floors(store, table, &claim->scope, err);
 	if (status >= 0 && claim->suspects)
 		status = claim_suspect(store, table, claim, batch, err);
 	if (status >= 0 && batch->count == 0 && batch->buried_count == 0)
@@ -502,7 +510,7 @@ int pr_pgsql_turn(struct postroom_store *base, const struct pr_table *table,
 	int status = pr_pgsql_go_by_index(store, err);
 
 	if (status >= 0)
-		status = pr_pgsql_raise_floors(store, table, err);
+		status = pr_pgsql_raise_floors(store, table, &claim->scope, err);
 	if (status >= 0)
 		status = pr_pgsql_begin_settling(store, policy, &settling, err);
 	if (status >= 0)
@@ -550,11 +558,12 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 	"SELECT EXISTS (SELECT FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE ") " \
 	"OR " WAITING("apart IN (1, 3) AND (next_attempt_at <= " PG_NOW " OR claims > 0)")   \
 	"OR " WAITING("apart = 0 AND key IS NULL AND next_attempt_at <= " PG_NOW             \
-		      " AND " LEASED_BY("row"))                                              \
+		      " AND next_attempt_at >= " PG_OWN_FLOOR " AND " LEASED_BY("row"))       \
 	"OR " WAITING("apart = 0 AND key IS NOT NULL AND next_attempt_at <= " PG_NOW         \
 		      " AND " LEASED_BY("row"))                                              \
 	"OR EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE lease = 'lane' AND EXISTS ("     \
-	"SELECT FROM {schema}{table} AS o WHERE o.lane = l.lane AND o.seq >= l.floor "        \
+	"SELECT FROM {schema}{table} AS o WHERE o.lane = l.lane "                             \
+	"AND o.seq >= greatest(l.floor, ($5::bigint[])[l.lane]) "                             \
 	"AND status = 'pending' AND apart = 0 AND next_attempt_at <= " PG_NOW " AND " PG_SCOPE "))"
 
 int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *table,
@@ -569,6 +578,8 @@ int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *tabl
 		return err->status;
 	if (!pr_pgsql_add_scope(&params, &claim->scope, &pattern))
 		return pr_err_nomem(err);
+	pr_pgsql_number(&params, pr_pgsql_own_floor(pgsql_store(base), &claim->scope));
+	pr_pgsql_text(&params, pr_pgsql_own_floors(pgsql_store(base), &claim->scope));
 	result = pr_pgsql_run(pgsql_store(base), PG_UNFINISHED, table, UNFINISHED, &params, false,
 			      "looking for work", err);
 	if (!result)

@@ -18,20 +18,34 @@
  *    new one.
  * 4. People may give numbers by hand: so the sweep looks below the floors too, now
  *    and then, and lowers them.
+ * 5. A store also has floors of its own, in memory, for the scope that it claims in:
+ *    a million messages that wait for another sink are passed once, and not at every
+ *    look. What is in its turn without a lane stands in the order of its time,
+ *    which somebody may have looked at before it had the lock, or given by hand: so
+ *    its floor is a second lower, and every ten seconds all are looked for anew, or
+ *    later if that takes long.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
+#include "store/pgsql_array.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-/* Fewer dead entries than this are passed in no time. */
-#define RAISE_AFTER 1000
+/* Now and then, or as soon as there is reason to think that much is passed. */
+#define RAISE_AFTER 50000
+#define SLOW_LOOK_US 20000
 #define RAISE_EVERY_US 250000
 #define LOWER_EVERY_US 60000000LL
+/* See 5. */
+#define OWN_FOR_US 10000000LL
+#define OWN_SHARE 50
+#define LATE_US 1000000
 
 #define HOLDERS                                                                             \
-	"SELECT d.seq, h.holders, h.lasting FROM (SELECT coalesce(pg_sequence_last_value("   \
-	"'{schema}{table}_seq_seq'), 0) AS seq OFFSET 0) AS d CROSS JOIN LATERAL "           \
+	"SELECT d.seq, h.holders, h.lasting, d.at FROM (SELECT coalesce(pg_sequence_last_value(" \
+	"'{schema}{table}_seq_seq'), 0) AS seq, (extract(epoch FROM clock_timestamp()) "     \
+	"* 1000000)::bigint AS at OFFSET 0) AS d CROSS JOIN LATERAL "                        \
 	"(SELECT coalesce(array_agg(virtualtransaction), '{}')::text AS holders, "           \
 	"coalesce(bool_or(virtualtransaction = ANY ($1::text[])), false) AS lasting "        \
 	"FROM pg_locks WHERE locktype = 'relation' AND relation = '{schema}{table}'::regclass " \
@@ -70,15 +84,128 @@ static int set_floors(struct pgsql_store *store, enum pgsql_slot slot,
 	return result ? POSTROOM_OK : err->status;
 }
 
+/* $4 and $5: where they are now; $6 and $7: where they may rise to. */
+#define OWN(fresh, turn)                                                                    \
+	"SELECT ARRAY(SELECT coalesce((SELECT seq FROM {schema}{table} AS o "                \
+	"WHERE o.lane = l.lane AND " fresh " AND o.seq >= ($5::bigint[])[l.lane] "           \
+	"AND o.seq <= $6::bigint AND " PG_SCOPE "ORDER BY o.seq LIMIT 1), $6::bigint + 1) "  \
+	"FROM generate_series(1, 64) AS l(lane) ORDER BY l.lane), " turn
+#define OWN_LANE OWN("o.status = 'pending' AND o.apart = 0", "greatest($4::bigint, $7::bigint)")
+#define OWN_ROW                                                                             \
+	OWN("o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL",                    \
+	    "coalesce((SELECT (extract(epoch FROM next_attempt_at) * 1000000)::bigint "      \
+	    "FROM {schema}{table} WHERE status = 'pending' AND apart = 0 AND key IS NULL "   \
+	    "AND next_attempt_at >= " PG_OWN_FLOOR " AND next_attempt_at <= "                \
+	    "timestamptz 'epoch' + $7::bigint * interval '1 microsecond' AND " PG_SCOPE      \
+	    "ORDER BY next_attempt_at, seq LIMIT 1), $7::bigint)")
+
+static bool put_scope(const struct pr_scope *scope, struct pr_buf *out)
+{
+	const char *parts[] = { scope->ns, scope->topic, scope->tenant_id };
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		pr_buf_puts(out, parts[i] ? parts[i] : "");
+		pr_buf_putc(out, parts[i] ? '\n' : '\t');
+	}
+	return !out->failed;
+}
+
+/* A store may serve several scopes in turn: what is so in one says nothing of another. */
+static bool knows(const struct pgsql_store *store, const struct pr_scope *scope)
+{
+	PR_CLEANUP_BUF struct pr_buf given = { 0 };
+
+	return store->own.len > 0 && store->own_kind == store->kind && put_scope(scope, &given) &&
+	       strcmp(pr_buf_text(&given), store->scope.data) == 0;
+}
+
+const char *pr_pgsql_own_floors(struct pgsql_store *store, const struct pr_scope *scope)
+{
+	return knows(store, scope) ? store->own.data : NULL;
+}
+
+int64_t pr_pgsql_own_floor(struct pgsql_store *store, const struct pr_scope *scope)
+{
+	return knows(store, scope) ? store->own_us : 0;
+}
+
+static int raise_own(struct pgsql_store *store, const struct pr_table *table,
+		     const struct pr_scope *scope, struct pr_err *err)
+{
+	bool by_lane = store->kind == PR_LEASE_LANE;
+	int64_t begun_us = pr_mono_us();
+	bool anew = !knows(store, scope) || begun_us >= store->own_until_us;
+	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+
+	if (anew) {
+		pr_buf_reset(&store->own);
+		for (int lane = 1; lane <= PG_LANES; lane++)
+			pr_pgsql_array_add_number(&store->own, 0);
+		pr_pgsql_array_end(&store->own);
+		pr_buf_reset(&store->scope);
+		put_scope(scope, &store->scope);
+		store->own_us = 0;
+		store->own_kind = store->kind;
+	}
+	if (store->own.failed || store->scope.failed ||
+	    !pr_pgsql_add_scope(&params, scope, &pattern))
+		return pr_err_nomem(err);
+	pr_pgsql_number(&params, store->own_us);
+	pr_pgsql_text(&params, store->own.data);
+	pr_pgsql_number(&params, store->floor_seq);
+	pr_pgsql_number(&params, store->floor_us - LATE_US);
+	result = pr_pgsql_run(store, by_lane ? PG_OWN_LANE : PG_OWN_ROW, table,
+			      by_lane ? OWN_LANE : OWN_ROW, &params, false,
+			      "looking how far the outbox is empty", err);
+	if (!result)
+		return err->status;
+	pr_buf_reset(&store->own);
+	pr_buf_puts(&store->own, PQgetvalue(result, 0, 0));
+	store->own_us = atoll(PQgetvalue(result, 0, 1));
+	if (anew) {
+		int64_t now_us = pr_mono_us(), cost_us = (now_us - begun_us) * OWN_SHARE;
+
+		store->own_until_us = now_us + (cost_us > OWN_FOR_US ? cost_us : OWN_FOR_US);
+	}
+	return store->own.failed ? pr_err_nomem(err) : POSTROOM_OK;
+}
+
+/* Then the lanes' floors are as good. */
+static bool claims_all(const struct pgsql_store *store, const struct pr_scope *scope)
+{
+	return store->kind == PR_LEASE_LANE && store->rules.count == 0 && !scope->ns &&
+	       !scope->topic && !scope->tenant_id;
+}
+
+/* All who wrote messages at that moment are done. */
+static int raise_to(struct pgsql_store *store, const struct pr_table *table,
+		    const struct pr_scope *scope, struct pr_err *err)
+{
+	struct pgsql_params params = { 0 };
+	int status = POSTROOM_OK;
+
+	store->since_raised = 0;
+	pr_pgsql_number(&params, store->floor_seq);
+	if (store->kind == PR_LEASE_LANE)
+		status = set_floors(store, PG_RAISE, table, RAISE, &params, err);
+	if (status >= 0 && !claims_all(store, scope))
+		status = raise_own(store, table, scope, err);
+	return status;
+}
+
 int pr_pgsql_raise_floors(struct pgsql_store *store, const struct pr_table *table,
-			  struct pr_err *err)
+			  const struct pr_scope *scope, struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 	int status = POSTROOM_OK;
 
-	if (store->kind != PR_LEASE_LANE || store->since_raised < RAISE_AFTER ||
-	    pr_mono_us() < store->raise_due_us)
+	bool stale = store->own.len > 0 && pr_mono_us() >= store->own_until_us;
+
+	if (pr_mono_us() < store->raise_due_us ||
+	    (!stale && store->look_us < SLOW_LOOK_US && store->since_raised < RAISE_AFTER))
 		return POSTROOM_OK;
 	pr_pgsql_text(&params, store->floor_seq ? store->holders.data : "{}");
 	result = pr_pgsql_run(store, PG_HOLDERS, table, HOLDERS, &params, false,
@@ -88,13 +215,10 @@ int pr_pgsql_raise_floors(struct pgsql_store *store, const struct pr_table *tabl
 	store->raise_due_us = pr_mono_us() + RAISE_EVERY_US;
 	if (store->floor_seq && *PQgetvalue(result, 0, 2) == 't')
 		return POSTROOM_OK;
-	if (store->floor_seq) {
-		store->since_raised = 0;
-		params.count = 0;
-		pr_pgsql_number(&params, store->floor_seq);
-		status = set_floors(store, PG_RAISE, table, RAISE, &params, err);
-	}
+	if (store->floor_seq)
+		status = raise_to(store, table, scope, err);
 	store->floor_seq = atoll(PQgetvalue(result, 0, 0));
+	store->floor_us = atoll(PQgetvalue(result, 0, 3));
 	pr_buf_reset(&store->holders);
 	pr_buf_puts(&store->holders, PQgetvalue(result, 0, 1));
 	return store->holders.failed ? pr_err_nomem(err) : status;

@@ -47,7 +47,7 @@
 	"seen AS MATERIALIZED (SELECT l.lane, epoch, "                                      \
 	"(SELECT seq FROM {schema}{table} AS o WHERE o.lane = l.lane AND " fresh            \
 	" AND o.seq >= CASE WHEN l.epoch = ($12::bigint[])[l.lane] "                        \
-	"THEN ($9::bigint[])[l.lane] ELSE l.floor END AND " PG_SCOPE                        \
+	"THEN ($9::bigint[])[l.lane] ELSE greatest(l.floor, ($17::bigint[])[l.lane]) END AND " PG_SCOPE \
 	"ORDER BY o.seq LIMIT 1) AS head FROM looked AS l WHERE lease = '" lease_kind       \
 	"' AND locked_by IS NULL AND $8::text IS NULL), "                                   \
 	"mine AS MATERIALIZED (SELECT l.lane, s.head, l.epoch + 1 AS epoch FROM seen AS s " \

@@ -31,7 +31,7 @@
 #define NEXT_DUE                                                                            \
 	"ceil(extract(epoch FROM least("                                                     \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND apart = 0 " \
-	"AND key IS NULL AND " PG_SCOPE "AND (SELECT lease = 'row' FROM "                    \
+	"AND key IS NULL AND next_attempt_at >= " PG_OWN_FLOOR " AND " PG_SCOPE "AND (SELECT lease = 'row' FROM "                    \
 	PG_LANE("1::smallint") " AS one) ORDER BY next_attempt_at, seq LIMIT 1), "           \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' "             \
 	"AND apart IN (1, 3) AND " PG_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "       \
@@ -45,7 +45,7 @@
 
 #define ANNOUNCE                                                                            \
 	"SELECT " NEXT_DUE ", " NO_WAIT "setval('{schema}postroom_sleepers', greatest(last_value, " \
-	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $4::bigint)) "             \
+	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $5::bigint)) "             \
 	"FROM {schema}postroom_sleepers"
 
 #define HUSH "SELECT " NO_WAIT "setval('{schema}postroom_sleepers', 1)"
@@ -104,6 +104,7 @@ static int announce(struct pgsql_store *store, const struct pr_table *table,
 
 	if (!pr_pgsql_add_scope(&params, scope, &pattern))
 		return pr_err_nomem(err);
+	pr_pgsql_number(&params, pr_pgsql_own_floor(store, scope));
 	if (!store->pooled)
 		pr_pgsql_number(&params, max_ms);
 	result = pr_pgsql_run(store, store->pooled ? PG_NEXT_DUE : PG_ANNOUNCE, table,

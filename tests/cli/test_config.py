@@ -195,7 +195,7 @@ retention: { inbox: 3d, dead: soon }
         'c.yaml:19: retention.dead takes never or a duration like 250ms, 5s, 10m, 2h or 7d '
         'from 0s to 36525d, not "soon"',
         'c.yaml:19: retention.inbox: this version does not know it yet; leave it out',
-        'c.yaml:9: sinks.bus.concurrency takes a whole number from 1 to 100000, not "0"',
+        'c.yaml:9: sinks.bus.concurrency takes a whole number from 1 to 10000, not "0"',
         'c.yaml:9: sinks.bus: has no url; say where it is, as in url: "file:out.ndjson"',
         "c.yaml:10: sinks.odd name: a sink's name consists of letters, digits, _ and -",
         'c.yaml:10: sinks.odd name.url: there is no sink "nul:"; did you mean "null:"? Known: '

@@ -6,6 +6,7 @@
 #include "contract/sink.h"
 
 #include "base/time.h"
+#include "contract/sink_server.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 
 /* A sink under test. */
 struct subject {
+	const struct server_kind *server; /* it is one: a real one is begun for each test */
 	const char *url;
 	const char *picky_url; /* refuses messages of the topic "bad"; NULL: can not */
 	const char *wrong[8];  /* URLs it must refuse at open */
@@ -152,11 +154,45 @@ static const struct subject exec_sink = {
 	.content = exec_content,
 };
 
+/* What a server says of itself: its URL and what has arrived there are the same for all of them. */
+#define SERVER_SUBJECT(kind, ...)                                                                  \
+	static const struct subject kind##_sink = {                                                \
+		.server = &kind##_kind,                                                            \
+		.wrong = { __VA_ARGS__ },                                                          \
+		.ids = server_ids,                                                                 \
+		.content = server_content,                                                         \
+	};
+
+static struct server server;
+static const struct subject *subject;
+
+__attribute__((unused)) static void server_ids(struct pr_buf *out)
+{
+	subject->server->ids(&server, out);
+}
+
+__attribute__((unused)) static void server_content(const char *id, struct pr_buf *out)
+{
+	subject->server->content(&server, id, out);
+}
+
+#ifdef PR_WITH_HTTP
+SERVER_SUBJECT(http, "http:", "http:///hook", "http://localhost:99999/", "http://localhost/{topik}",
+	       "http://localhost/?secret=hush!", "http://localhost/?header=nothing",
+	       "http://localhost/?ca=/etc/hosts", "htpp://localhost/")
+#endif
+#ifdef PR_WITH_REDIS
+SERVER_SUBJECT(redis, "redis:", "redis:///orders", "redis://localhost:0/orders",
+	       "redis://localhost/0", "redis://localhost/{topik}", "redis://localhost/a?maxlen=x",
+	       "redis://user@localhost/orders", "rediss://localhost/orders")
+#endif
+
 #define FOR_EACH_SINK(do_it, test_name)                                                            \
 	do_it(test_name, null_sink) do_it(test_name, stdout_sink) do_it(test_name, file_sink)      \
-		do_it(test_name, unsynced_file_sink) do_it(test_name, exec_sink)
+		do_it(test_name, unsynced_file_sink) do_it(test_name, exec_sink)           \
+			IF_HTTP(do_it(test_name, http_sink))                               \
+				IF_REDIS(do_it(test_name, redis_sink))
 
-static const struct subject *subject;
 static struct rig rig;
 
 static void enter(void)
@@ -171,13 +207,26 @@ static void leave(void)
 		subject->leave();
 }
 
+static void open_sink(void)
+{
+	PR_CLEANUP_BUF struct pr_buf url = { 0 };
+
+	if (subject->server)
+		subject->server->put_url(&url, SERVER_HOST, server.port);
+	enter();
+	rig_open(&rig, subject->server ? pr_buf_text(&url) : subject->url);
+	leave();
+}
+
 static void begin_test(const struct subject *which)
 {
 	subject = which;
 	rig_init(&rig);
-	enter();
-	rig_open(&rig, subject->url);
-	leave();
+	if (subject->server) {
+		server.port = server_free_port();
+		subject->server->start(&server);
+	}
+	open_sink();
 }
 
 static void publish(postroom_delivery *items, size_t count)
@@ -326,10 +375,14 @@ TEST(one_bad_message_gets_a_verdict_of_its_own)
 	postroom_delivery *items = rig_items(&rig, 5);
 	PR_CLEANUP_BUF struct pr_buf ids = { 0 };
 
-	if (!subject->picky_url)
+	if (subject->server) {
+		subject->server->spoil(&server);
+	} else if (subject->picky_url) {
+		pr_sink_close(rig.sink);
+		rig_open(&rig, subject->picky_url);
+	} else {
 		return;
-	pr_sink_close(rig.sink);
-	rig_open(&rig, subject->picky_url);
+	}
 	items[2].topic = "bad";
 	publish(items, 5);
 	for (int i = 0; i < 5; i++)
@@ -414,17 +467,19 @@ TEST(it_goes_on_after_being_reopened)
 TEST(many_messages_leave_no_descriptor_and_no_child_behind)
 {
 	size_t before = open_descriptors();
+	size_t connected;
 
+	publish(rig_items(&rig, BATCH), BATCH);
+	connected = open_descriptors();
+	CHECK(subject->server || connected == before);
 	for (int round = 0; round < 5; round++) {
 		publish(rig_items(&rig, BATCH), BATCH);
-		CHECK_INT(open_descriptors(), before);
-		CHECK(!has_children());
+		CHECK_INT(open_descriptors(), connected);
+		CHECK(subject->server || !has_children());
 	}
 	for (int round = 0; round < 20; round++) {
 		pr_sink_close(rig.sink);
-		enter();
-		rig_open(&rig, subject->url);
-		leave();
+		open_sink();
 	}
 	CHECK_INT(open_descriptors(), before);
 }

@@ -33,6 +33,7 @@ static bool deliver(const char *wanted)
 /* Busy enough for floors to be thought of, and over with it. */
 static void deliver_many(void)
 {
+	pgsql_store(store)->look_us = 1000000;
 	sql(app, "INSERT INTO postroom_outbox (topic, payload) "
 		 "SELECT 't', '1' FROM generate_series(1, 2000)");
 	do
@@ -129,6 +130,77 @@ LANE_TEST(C7_the_change_of_leases_forgets_the_floors)
 		deliver_many();
 	CHECK_MSG(store->ops->lease(store, &kind, &kind, &err) >= 0, "%s", err.text);
 	CHECK_INT(number(app, "SELECT max(floor) FROM postroom_lanes"), 0);
+}
+
+static void put_foreign(int count)
+{
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key) SELECT 'foreign', '1', "
+		 "CASE WHEN n %% 2 = 0 THEN n::text END FROM generate_series(1, %d) AS n", count);
+}
+
+/* What there is of the topic, once; how much that was. */
+static size_t deliver_own(void)
+{
+	postroom_batch *batch;
+	size_t count = 0;
+	postroom_delivery *items;
+
+	pgsql_store(store)->look_us = 1000000;
+	batch = CLAIM(.topic = "own", .limit = 100);
+	items = postroom_batch_items(batch, &count);
+	if (count > 0)
+		CHECK_INT(postroom_ack(store, batch, items, count), POSTROOM_OK);
+	postroom_batch_free(batch);
+	return count;
+}
+
+static void await_own_floors(void)
+{
+	while (pgsql_store(store)->own_us == 0)
+		CHECK_INT(deliver_own(), 0);
+}
+
+/* What waits for others is passed once; what comes then is found, with a key and without. */
+static void check_found_above_own_floors(void)
+{
+	struct session *other = join();
+	postroom_batch *all;
+	int64_t looked_at;
+
+	put_foreign(100);
+	begin(other);
+	CHECK_INT(postroom_enqueue(other->box, POSTROOM_MESSAGE(.topic = "own", .payload = "1"), NULL),
+		  POSTROOM_OK);
+	CHECK_INT(postroom_enqueue(other->box, POSTROOM_MESSAGE(.topic = "own", .key = "a", .payload = "1"),
+				   NULL),
+		  POSTROOM_OK);
+	put_foreign(100);
+	for (int times = 0; times < 4; times += pgsql_store(store)->raise_due_us != looked_at) {
+		looked_at = pgsql_store(store)->raise_due_us;
+		CHECK_INT(deliver_own(), 0);
+	}
+	CHECK_INT(pgsql_store(store)->own_us, 0);
+	commit(other);
+	CHECK_INT(deliver_own(), 2);
+	await_own_floors();
+	PUT(.topic = "own", .payload = "1");
+	PUT(.topic = "own", .payload = "1", .key = "a");
+	CHECK_INT(deliver_own(), 2);
+	/* Of the others nothing is missed by who claims in another scope. */
+	all = CLAIM(.limit = 1000);
+	CHECK_INT(count_of(all), 200);
+	postroom_batch_free(all);
+	leave(other);
+}
+
+LANE_TEST(C6_what_waits_for_others_is_passed_once_by_lane)
+{
+	check_found_above_own_floors();
+}
+
+ON_ONE(C6_what_waits_for_others_is_passed_once_by_row, backend_pgsql)
+{
+	check_found_above_own_floors();
 }
 
 /* What was written by somebody who has seen the late one, whatever time it bears. */

@@ -9,7 +9,7 @@ struct options {
 	int64_t workers;
 	int64_t retention_ms;
 	int64_t dead_retention_ms;
-	struct pr_param_list headers;
+	struct pr_param_list labels;
 };
 
 static const struct pr_param params[] = {
@@ -28,7 +28,7 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_PERIOD,
 	  .offset = offsetof(struct options, dead_retention_ms),
 	  .fallback = "never" },
-	{ .name = "header", .type = PR_PARAM_LIST, .offset = offsetof(struct options, headers) },
+	{ .name = "label", .type = PR_PARAM_LIST, .offset = offsetof(struct options, labels) },
 	{ 0 },
 };
 
@@ -181,21 +181,21 @@ TEST(G1_what_may_be_given_several_times_takes_a_list)
 	struct pr_config *config;
 
 	setenv("SECOND", "two", 1);
-	snprintf(text, sizeof(text), "%srelay:\n  header: [ one, '${SECOND}', three ]\n", plain);
+	snprintf(text, sizeof(text), "%srelay:\n  label: [ one, '${SECOND}', three ]\n", plain);
 	config = load_text(text, &options);
-	CHECK_INT(options.headers.count, 3);
-	CHECK_STR(options.headers.items[0], "one");
-	CHECK_STR(options.headers.items[1], "two");
+	CHECK_INT(options.labels.count, 3);
+	CHECK_STR(options.labels.items[0], "one");
+	CHECK_STR(options.labels.items[1], "two");
 	pr_config_put_yaml(config, &options, &shown);
-	CHECK_CONTAINS(pr_buf_text(&shown), "\n  header: [one, \"***\", three]  # c.yaml:4\n");
+	CHECK_CONTAINS(pr_buf_text(&shown), "\n  label: [one, \"***\", three]  # c.yaml:4\n");
 	pr_buf_reset(&shown);
 	pr_config_put_json(config, &options, &shown);
-	CHECK_CONTAINS(pr_buf_text(&shown), "\"header\":[\"one\",\"***\",\"three\"]}");
+	CHECK_CONTAINS(pr_buf_text(&shown), "\"label\":[\"one\",\"***\",\"three\"]}");
 	pr_buf_release(&shown);
 	pr_config_free(config);
 
-	snprintf(text, sizeof(text), "%srelay: { header: one }\n", plain);
+	snprintf(text, sizeof(text), "%srelay: { label: one }\n", plain);
 	config = load_text(text, &options);
-	CHECK_INT(options.headers.count, 1);
+	CHECK_INT(options.labels.count, 1);
 	pr_config_free(config);
 }

@@ -122,6 +122,7 @@ TEST(G1_redacted_urls_show_no_secret)
 		{ "http://h/?secret=s&a=1", "http://h/?secret=***&a=1" },
 		{ "http://h/?a=1&sasl.password=s", "http://h/?a=1&sasl.password=***" },
 		{ "http://h/?API_TOKEN=s", "http://h/?API_TOKEN=***" },
+		{ "http://h/?header=A: s&proxy=http://u:s@p", "http://h/?header=***&proxy=***" },
 		{ "file:a", "file:a" },
 		{ "", "" },
 	};

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * http:// and https:// send one request a message and take the answer's status
+ * for the verdict.
+ *
+ * 1. Up to `connections` requests are under way, begun in the order of the batch;
+ *    of one key only one, and only after the one before it was delivered.
+ * 2. No request outlives publish(): its timeout is the flight's, and a stop that is
+ *    overdue ends it. Connections outlive it, to be used again.
+ * 3. Where requests go is decided by the settings alone: the environment's proxies,
+ *    .netrc, redirects that were not asked for, and other protocols are out of play.
+ * 4. With deny_private no connection is made to an address that is not public,
+ *    whatever name led to it, by redirect or not.
+ */
+#include "sink/http.h"
+
+#include "base/time.h"
+#include "sink/queue.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
+static CURLcode curl_ready;
+
+/* Never undone: other threads may have sinks open for as long as the process lives. */
+static void init_curl(void)
+{
+	curl_ready = curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static int check_file(const char *setting, const char *path, const struct pr_http *http,
+		      struct pr_err *err)
+{
+	if (!path)
+		return POSTROOM_OK;
+	if (strcmp(http->sink.url.scheme, "https") != 0)
+		return pr_err_set(err, POSTROOM_SINK, "%s: it is for https:// only", setting);
+	if (access(path, R_OK) < 0)
+		return pr_err_errno(err, POSTROOM_SINK, "%s: can not read \"%s\"", setting, path);
+	return POSTROOM_OK;
+}
+
+static int check_settings(const struct pr_http *http, struct pr_err *err)
+{
+	int status = check_file("ca", http->ca, http, err);
+
+	if (status == POSTROOM_OK)
+		status = check_file("cert", http->cert, http, err);
+	if (status == POSTROOM_OK)
+		status = check_file("key", http->key, http, err);
+	if (status == POSTROOM_OK && http->key && !http->cert)
+		status = pr_err_set(err, POSTROOM_SINK, "key: it needs the certificate in cert=");
+	/* The proxy connects, and looks names up, where we can not see it. */
+	if (status == POSTROOM_OK && http->deny_private && http->proxy)
+		status = pr_err_set(err, POSTROOM_SINK,
+				    "deny_private: it can not be kept behind a proxy; have the "
+				    "proxy refuse such addresses, and leave this out");
+	return status;
+}
+
+static void close_http(struct pr_sink *sink)
+{
+	struct pr_http *http = (struct pr_http *)sink;
+
+	for (int64_t i = 0; http->requests && i < http->connections; i++) {
+		struct pr_http_request *request = &http->requests[i];
+
+		curl_easy_cleanup(request->easy);
+		pr_arena_release(&request->arena);
+		pr_buf_release(&request->line);
+		pr_buf_release(&request->source);
+		pr_buf_release(&request->content);
+		pr_buf_release(&request->url);
+	}
+	free(http->requests);
+	curl_multi_cleanup(http->multi);
+	pr_buf_release(&http->url);
+	pr_webhook_release(&http->webhook);
+}
+
+static int set_up(struct pr_http *http, struct pr_err *err)
+{
+	pthread_once(&curl_once, init_curl);
+	if (curl_ready != CURLE_OK)
+		return pr_err_set(err, POSTROOM_SINK, "libcurl can not be used: %s",
+				  curl_easy_strerror(curl_ready));
+	if (check_settings(http, err) < 0 || pr_http_prepare(http, err) < 0 ||
+	    pr_webhook_init(&http->webhook, &http->secrets, err) < 0)
+		return err->status;
+	http->requests = calloc((size_t)http->connections, sizeof(*http->requests));
+	http->multi = curl_multi_init();
+	if (!http->requests || !http->multi)
+		return pr_err_nomem(err);
+	for (int64_t i = 0; i < http->connections; i++)
+		http->requests[i].http = http;
+	curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)http->connections);
+	return POSTROOM_OK;
+}
+
+static int open_http(struct pr_sink *sink, struct pr_err *err)
+{
+	int status = set_up((struct pr_http *)sink, err);
+
+	if (status < 0) {
+		pr_err_prefix(err, "%s", sink->url.scheme);
+		close_http(sink);
+	}
+	return status;
+}
+
+static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+{
+	struct pr_http_request *request = context;
+
+	(void)purpose;
+	if (request->http->deny_private && pr_http_is_private(&address->addr)) {
+		request->denied = true;
+		return CURL_SOCKET_BAD;
+	}
+	return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+static void set_security(CURL *easy, const struct pr_http *http)
+{
+	const struct pr_url *url = &http->sink.url;
+
+	curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	if (http->ca)
+		curl_easy_setopt(easy, CURLOPT_CAINFO, http->ca);
+	if (http->cert)
+		curl_easy_setopt(easy, CURLOPT_SSLCERT, http->cert);
+	if (http->key)
+		curl_easy_setopt(easy, CURLOPT_SSLKEY, http->key);
+	/* Without one, OpenSSL would ask for it on the terminal. */
+	curl_easy_setopt(easy, CURLOPT_KEYPASSWD, http->key_password ? http->key_password : "");
+	if (url->user[0] || url->password[0]) {
+		curl_easy_setopt(easy, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
+		curl_easy_setopt(easy, CURLOPT_USERNAME, url->user);
+		curl_easy_setopt(easy, CURLOPT_PASSWORD, url->password);
+	}
+}
+
+static void set_routes(CURL *easy, const struct pr_http *http)
+{
+	bool tls = strcmp(http->sink.url.scheme, "https") == 0;
+
+	curl_easy_setopt(easy, CURLOPT_URL, http->url.data);
+	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+	/* An empty one keeps libcurl from asking the environment. */
+	curl_easy_setopt(easy, CURLOPT_PROXY, http->proxy ? http->proxy : "");
+	curl_easy_setopt(easy, CURLOPT_NOPROXY, "");
+	curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, http->follow > 0 ? 1L : 0L);
+	curl_easy_setopt(easy, CURLOPT_MAXREDIRS, (long)http->follow);
+	curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, tls ? "https" : "http,https");
+	curl_easy_setopt(easy, CURLOPT_POSTREDIR, (long)CURL_REDIR_POST_ALL);
+	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION,
+			 (long)(tls ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
+	/* With HTTP/2 all share one connection, which takes waiting for the first to know. */
+	curl_easy_setopt(easy, CURLOPT_PIPEWAIT, tls ? 1L : 0L);
+}
+
+/* All that is the same for every message. */
+static bool make_easy(struct pr_http_request *request)
+{
+	const struct pr_http *http = request->http;
+	CURL *easy = curl_easy_init();
+
+	if (!easy)
+		return false;
+	request->easy = easy;
+	set_security(easy, http);
+	set_routes(easy, http);
+	curl_easy_setopt(easy, CURLOPT_PRIVATE, request);
+	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	/* A lookup that hangs is left to itself when its request has had its time. */
+	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
+	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)http->connect_timeout_ms);
+	curl_easy_setopt(easy, CURLOPT_USERAGENT, "postroom/" POSTROOM_VERSION);
+	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+	curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, request);
+	curl_easy_setopt(easy, CURLOPT_POST, 1L);
+	if (http->method == PR_HTTP_PUT)
+		curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, "PUT");
+	pr_http_listen(request);
+	return true;
+}
+
+static bool start(struct pr_http_request *request, struct pr_span content,
+		  const struct pr_flight *flight)
+{
+	if (!request->easy && !make_easy(request))
+		return false;
+	pr_http_forget_answer(request);
+	if (request->url.len > 0 &&
+	    curl_easy_setopt(request->easy, CURLOPT_URL, request->url.data) != CURLE_OK)
+		return false;
+	curl_easy_setopt(request->easy, CURLOPT_HTTPHEADER, request->headers);
+	curl_easy_setopt(request->easy, CURLOPT_POSTFIELDS, content.len > 0 ? content.data : "");
+	curl_easy_setopt(request->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)content.len);
+	curl_easy_setopt(request->easy, CURLOPT_TIMEOUT_MS, (long)flight->timeout_ms);
+	return curl_multi_add_handle(request->http->multi, request->easy) == CURLM_OK;
+}
+
+static void begin(struct pr_http *http, postroom_delivery *item, const struct pr_flight *flight)
+{
+	struct pr_http_request *request = http->requests;
+	struct pr_span content;
+
+	while (request->item)
+		request++;
+	request->item = item;
+	if (!pr_http_write(request, flight, &content)) {
+		request->item = NULL;
+	} else if (!start(request, content, flight)) {
+		pr_sink_judge(item, 1, POSTROOM_UNREACHABLE, flight, "out of memory");
+		request->item = NULL;
+	} else {
+		http->running++;
+	}
+}
+
+static void end(struct pr_http_request *request)
+{
+	curl_multi_remove_handle(request->http->multi, request->easy);
+	request->item = NULL;
+	request->http->running--;
+}
+
+/* False if none was done. */
+static bool finish(struct pr_http *http, const struct pr_flight *flight)
+{
+	size_t before = http->running;
+	CURLMsg *message;
+	int left;
+
+	while ((message = curl_multi_info_read(http->multi, &left))) {
+		char *context = NULL;
+		struct pr_http_request *request;
+
+		/* The one kind of message there is; removing the handle takes the message away. */
+		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &context);
+		request = (struct pr_http_request *)(void *)context;
+		pr_http_judge(request, message->data.result, flight);
+		end(request);
+	}
+	return http->running < before;
+}
+
+static void give_up(struct pr_http *http, postroom_verdict verdict, const struct pr_flight *flight,
+		    const char *reason)
+{
+	for (int64_t i = 0; i < http->connections; i++) {
+		struct pr_http_request *request = &http->requests[i];
+
+		if (!request->item)
+			continue;
+		pr_sink_judge(request->item, 1, verdict, flight, reason);
+		end(request);
+	}
+}
+
+/* Moves what can move; if none gets done by that, waits until something more can. */
+static void attend(struct pr_http *http, const struct pr_flight *flight)
+{
+	struct curl_waitfd own = { .fd = -1 };
+	struct pollfd stop;
+	int running, wait_ms;
+
+	if (curl_multi_perform(http->multi, &running) != CURLM_OK) {
+		give_up(http, POSTROOM_UNREACHABLE, flight, "libcurl has failed");
+		return;
+	}
+	if (finish(http, flight))
+		return;
+	if (pr_stop_overdue(flight->stop)) {
+		give_up(http, POSTROOM_FAILED, flight, "stopped");
+	} else {
+		wait_ms = pr_flight_wait(flight, &stop, INT64_MAX);
+		own = (struct curl_waitfd){ .fd = stop.fd, .events = CURL_WAIT_POLLIN };
+		curl_multi_poll(http->multi, &own, stop.fd >= 0 ? 1 : 0, wait_ms, NULL);
+	}
+}
+
+static size_t running_most(const struct pr_http *http, const struct pr_flight *flight)
+{
+	if (flight->concurrency > 0 && flight->concurrency < http->connections)
+		return (size_t)flight->concurrency;
+	return (size_t)http->connections;
+}
+
+static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
+		   const struct pr_flight *flight, struct pr_err *err)
+{
+	struct pr_http *http = (struct pr_http *)sink;
+	struct pr_queue queue;
+	size_t next;
+
+	(void)err;
+	if (!pr_queue_fill(&queue, items, count, flight->arena)) {
+		pr_sink_judge(items, count, POSTROOM_UNREACHABLE, flight, "out of memory");
+		return POSTROOM_OK;
+	}
+	for (;;) {
+		while (http->running < running_most(http, flight)) {
+			next = pr_queue_next(&queue, flight);
+			if (next == PR_SINK_NONE)
+				break;
+			begin(http, &items[next], flight);
+		}
+		if (http->running == 0)
+			break;
+		attend(http, flight);
+	}
+	return POSTROOM_OK;
+}
+
+static const char *const schemes[] = { "http", "https", NULL };
+static const char *const methods[] = { "POST", "PUT", NULL };
+static const char *const modes[] = { "binary", "structured", NULL };
+
+#define FIELD(name) .offset = offsetof(struct pr_http, name)
+
+static const struct pr_param params[] = {
+	{ .name = "secret",
+	  .type = PR_PARAM_LIST,
+	  FIELD(secrets),
+	  .value = "SECRET",
+	  .help = "whsec_… to sign with; again, or with commas, for several" },
+	{ .name = "mode",
+	  .type = PR_PARAM_CHOICE,
+	  FIELD(mode),
+	  .choices = modes,
+	  .fallback = "binary",
+	  .help = "CloudEvents: binary (attributes in headers) or structured (one JSON object)" },
+	{ .name = "source",
+	  .type = PR_PARAM_STRING,
+	  FIELD(source),
+	  .value = "URI",
+	  .help = "the events' source; without it /postroom/NAMESPACE" },
+	{ .name = "method",
+	  .type = PR_PARAM_CHOICE,
+	  FIELD(method),
+	  .choices = methods,
+	  .fallback = "POST",
+	  .help = "POST or PUT" },
+	{ .name = "query",
+	  .type = PR_PARAM_STRING,
+	  FIELD(query),
+	  .value = "TEXT",
+	  .help = "what stands behind the '?' of the address" },
+	{ .name = "header",
+	  .type = PR_PARAM_LIST,
+	  FIELD(headers),
+	  .value = "NAME: VALUE",
+	  .help = "a header for every request; again for more" },
+	{ .name = "connections",
+	  .type = PR_PARAM_INT,
+	  FIELD(connections),
+	  .fallback = "32",
+	  .min = 1,
+	  .max = 1000,
+	  .help = "requests under way at once, for each worker" },
+	{ .name = "connect_timeout",
+	  .type = PR_PARAM_DURATION,
+	  FIELD(connect_timeout_ms),
+	  .value = "DUR",
+	  .fallback = "5s",
+	  .min = 1,
+	  .max = 3600000,
+	  .help = "for looking up, connecting and TLS; all of it has the publish timeout" },
+	{ .name = "follow",
+	  .type = PR_PARAM_INT,
+	  FIELD(follow),
+	  .fallback = "0",
+	  .min = 0,
+	  .max = 10,
+	  .help = "redirects to follow; never from https to http" },
+	{ .name = "deny_private",
+	  .type = PR_PARAM_FLAG,
+	  FIELD(deny_private),
+	  .help = "connect to no address that is not public" },
+	{ .name = "proxy",
+	  .type = PR_PARAM_STRING,
+	  FIELD(proxy),
+	  .value = "URL",
+	  .help = "go through this proxy; the environment's are never used" },
+	{ .name = "ca",
+	  .type = PR_PARAM_STRING,
+	  FIELD(ca),
+	  .value = "FILE",
+	  .help = "certificates to trust, in PEM, instead of the system's" },
+	{ .name = "cert",
+	  .type = PR_PARAM_STRING,
+	  FIELD(cert),
+	  .value = "FILE",
+	  .help = "our own certificate, in PEM" },
+	{ .name = "key",
+	  .type = PR_PARAM_STRING,
+	  FIELD(key),
+	  .value = "FILE",
+	  .help = "its key, if that is not in the same file" },
+	{ .name = "key_password",
+	  .type = PR_PARAM_STRING,
+	  FIELD(key_password),
+	  .value = "TEXT",
+	  .help = "the password of the key" },
+	{ .name = NULL },
+};
+
+const struct pr_sink_ops pr_sink_http = {
+	.schemes = schemes,
+	.summary = "sends each message to a web server, as a CloudEvent, signed if wanted",
+	.example = "https://example.test/hook",
+	.server = true,
+	.size = sizeof(struct pr_http),
+	.params = params,
+	.open = open_http,
+	.publish = publish,
+	.close = close_http,
+};

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of the HTTP sink: http.c runs requests, http_request.c writes them, http_answer.c reads answers. */
+#ifndef PR_SINK_HTTP_H
+#define PR_SINK_HTTP_H
+
+#include "base/json.h"
+#include "sink/cloudevents.h"
+#include "sink/sink.h"
+#include "sink/webhook.h"
+
+#include <curl/curl.h>
+#include <sys/socket.h>
+
+/* Of an answer's body this much may become the reason. */
+#define PR_HTTP_KEEP 1024
+
+/* As in the tables of http.c. */
+enum { PR_HTTP_BINARY, PR_HTTP_STRUCTURED };
+enum { PR_HTTP_POST, PR_HTTP_PUT };
+
+/* A place for one request at a time. Its memory serves one message after the other. */
+struct pr_http_request {
+	struct pr_http *http;
+	CURL *easy;
+	postroom_delivery *item; /* NULL: free */
+
+	struct pr_arena arena; /* the header lines and their list */
+	struct curl_slist *headers;
+	struct curl_slist **end; /* where the next one goes */
+	struct pr_buf line, source, content;
+	struct pr_buf url; /* empty: the sink's */
+	bool failed;	   /* no memory for any of these */
+
+	bool answered; /* status and headers have come, whole */
+	bool denied;   /* deny_private kept it from connecting */
+	size_t head_bytes, said_bytes;
+	char said[PR_HTTP_KEEP];
+	char location[200];
+	char error[CURL_ERROR_SIZE];
+};
+
+struct pr_http {
+	struct pr_sink sink;
+	int64_t method;
+	int64_t mode;
+	int64_t connections;
+	int64_t connect_timeout_ms;
+	int64_t follow;
+	bool deny_private;
+	const char *query;
+	const char *source;
+	const char *proxy;
+	const char *ca;
+	const char *cert;
+	const char *key;
+	const char *key_password;
+	struct pr_param_list secrets;
+	struct pr_param_list headers;
+
+	CURLM *multi;
+	struct pr_http_request *requests; /* as many as connections */
+	size_t running;
+	struct pr_buf url;
+	size_t origin_len; /* of it: all before the path */
+	bool templated;	   /* path and query are a template, see sink/target.h */
+	struct curl_slist fixed[PR_PARAM_LIST_MAX + 1]; /* headers of every request */
+	struct pr_webhook webhook;
+};
+
+/* Checks the settings that are about every request, and prepares what they share. */
+int pr_http_prepare(struct pr_http *http, struct pr_err *err);
+
+/*
+ * Writes headers and content for request->item. False: it can not be sent, and has
+ * its verdict. What is written lives until the next call.
+ */
+bool pr_http_write(struct pr_http_request *request, const struct pr_flight *flight,
+		   struct pr_span *ret_content);
+
+/* Sets what catches the answer. */
+void pr_http_listen(struct pr_http_request *request);
+void pr_http_forget_answer(struct pr_http_request *request);
+
+/* The verdict: by the status if there was an answer, otherwise by what went wrong. */
+void pr_http_judge(struct pr_http_request *request, CURLcode code, const struct pr_flight *flight);
+
+/* Not an address of the public Internet: this machine's, this network's, or nobody's. */
+bool pr_http_is_private(const struct sockaddr *address);
+
+#endif

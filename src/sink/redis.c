@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * redis: one entry of a stream a message.
+ *
+ * 1. A message is DELIVERED when the server has answered its XADD with an id, and,
+ *    with wait=, when that many replicas have it too.
+ * 2. A batch is one MULTI … EXEC in one write. The server checks each XADD before
+ *    the first of them is done, so that no trouble of the server's can let a
+ *    message through and keep back the one before it.
+ * 3. What fails within EXEC fails by the stream's name, and a key's messages share
+ *    that unless {tenant} is part of it: then a message behind one of another
+ *    tenant waits for the next call.
+ * 4. Whatever was sent and not answered may have arrived: it is UNREACHABLE, to be
+ *    sent again, and the connection is closed, so that no late answer can be taken
+ *    for another's.
+ * 5. A refusal for what the server is (loading, read-only, full) is UNREACHABLE;
+ *    one for what the message or its stream is, FAILED.
+ */
+#include "base/time.h"
+#include "sink/redis_link.h"
+#include "sink/target.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PORT 6379
+#define WORDS_MAX 40 /* of a command; XADD with all its fields has 32 */
+
+struct redis_sink {
+	struct pr_sink sink;
+	int64_t maxlen;
+	int64_t wait;
+	int64_t wait_timeout_ms;
+	struct pr_redis_link link;
+	struct pr_buf name;
+};
+
+/* A message in its transaction. */
+struct sent {
+	postroom_delivery *item;
+	bool by_name; /* refused for the name of its stream */
+};
+
+struct batch {
+	struct sent *sent;
+	size_t count;
+	size_t queued; /* taken into the transaction */
+	size_t refused;
+};
+
+/* Redis takes any bytes for a name. */
+static const struct pr_target_rule name_rule = { .max = 0 };
+
+struct words {
+	const char *text[WORDS_MAX];
+	size_t len[WORDS_MAX];
+	int count;
+};
+
+static void add_word(struct words *words, const char *text, size_t len)
+{
+	words->text[words->count] = text;
+	words->len[words->count++] = len;
+}
+
+static void add_field(struct words *words, const char *name, const char *value)
+{
+	add_word(words, name, strlen(name));
+	add_word(words, value ? value : "", value ? strlen(value) : 0);
+}
+
+static int append_message(struct redis_sink *redis, const postroom_delivery *item,
+			  struct pr_err *err)
+{
+	struct words words = { .count = 0 };
+	char maxlen[32], attempt[32], created[PR_RFC3339_SIZE];
+
+	add_field(&words, "XADD", pr_buf_text(&redis->name));
+	if (redis->maxlen > 0) {
+		snprintf(maxlen, sizeof(maxlen), "%" PRId64, redis->maxlen);
+		add_field(&words, "MAXLEN", "~");
+		add_word(&words, maxlen, strlen(maxlen));
+	}
+	add_word(&words, "*", 1);
+	snprintf(attempt, sizeof(attempt), "%d", item->attempt);
+	pr_rfc3339(item->created_at_us, created);
+	/* The same fields each time: Redis keeps their names once then. */
+	add_field(&words, "id", item->id);
+	add_field(&words, "namespace", item->ns);
+	add_field(&words, "topic", item->topic);
+	add_field(&words, "key", item->key);
+	add_field(&words, "tenant_id", item->tenant_id);
+	add_field(&words, "dedupe_key", item->dedupe_key);
+	add_field(&words, "correlation_id", item->correlation_id);
+	add_field(&words, "attempt", attempt);
+	add_field(&words, "created_at", created);
+	add_field(&words, "headers", item->headers);
+	add_field(&words, "content_type", item->content_type);
+	add_word(&words, "payload", strlen("payload"));
+	add_word(&words, item->payload, item->payload_len);
+	if (item->body) {
+		add_word(&words, "body", strlen("body"));
+		add_word(&words, item->body, item->body_len);
+	}
+	if (redisAppendCommandArgv(redis->link.context, words.count, words.text, words.len) !=
+	    REDIS_OK)
+		return pr_err_nomem(err);
+	return POSTROOM_OK;
+}
+
+static bool same_tenant(const postroom_delivery *a, const postroom_delivery *b)
+{
+	return strcmp(a->tenant_id ? a->tenant_id : "", b->tenant_id ? b->tenant_id : "") == 0;
+}
+
+/* Of each item, whether it must wait for the next call; *ret is NULL when none has to. */
+static int hold_back(const struct redis_sink *redis, postroom_delivery *items, size_t count,
+		     const struct pr_flight *flight, bool **ret, struct pr_err *err)
+{
+	size_t *before;
+	bool *held;
+
+	*ret = NULL;
+	if (!pr_target_uses(redis->sink.url.path, "tenant"))
+		return POSTROOM_OK;
+	before = pr_sink_order(items, count, flight->arena);
+	held = pr_arena_alloc(flight->arena, count * sizeof(*held));
+	if (!before || !held)
+		return pr_err_nomem(err);
+	for (size_t i = 0; i < count; i++)
+		held[i] = before[i] != PR_SINK_NONE &&
+			  (held[before[i]] || !same_tenant(&items[i], &items[before[i]]));
+	*ret = held;
+	return POSTROOM_OK;
+}
+
+/* Puts the transaction into the buffer. Nothing of it has left when this fails. */
+static int compose(struct redis_sink *redis, postroom_delivery *items, size_t count,
+		   const struct pr_flight *flight, struct batch *batch, struct pr_err *err)
+{
+	bool *held;
+	int status = hold_back(redis, items, count, flight, &held, err);
+
+	batch->sent = pr_arena_alloc(flight->arena, count * sizeof(*batch->sent));
+	if (!batch->sent)
+		return pr_err_nomem(err);
+	redisAppendCommand(redis->link.context, "MULTI");
+	for (size_t i = 0; i < count && status == POSTROOM_OK; i++) {
+		if (held && held[i])
+			continue;
+		pr_buf_reset(&redis->name);
+		status = pr_target_put(&redis->name, redis->sink.url.path, &name_rule, &items[i],
+				       err);
+		if (status == POSTROOM_INVALID) {
+			pr_sink_judge(&items[i], 1, POSTROOM_REJECTED, flight, err->text);
+			status = POSTROOM_OK;
+			continue;
+		}
+		if (status == POSTROOM_OK)
+			status = append_message(redis, &items[i], err);
+		batch->sent[batch->count++] = (struct sent){ .item = &items[i] };
+	}
+	redisAppendCommand(redis->link.context, "EXEC");
+	if (redis->wait > 0) {
+		int64_t half_ms = flight->timeout_ms / 2 > 0 ? flight->timeout_ms / 2 : 1;
+
+		redisAppendCommand(redis->link.context, "WAIT %lld %lld", (long long)redis->wait,
+				   (long long)(redis->wait_timeout_ms < half_ms
+						       ? redis->wait_timeout_ms
+						       : half_ms));
+	}
+	if (status == POSTROOM_OK && redis->link.context->err)
+		return pr_err_nomem(err);
+	return status;
+}
+
+static bool begins_with_one_of(const char *text, const char *const *codes)
+{
+	size_t len = strcspn(text, " ");
+
+	for (; *codes; codes++) {
+		if (strlen(*codes) == len && memcmp(text, *codes, len) == 0)
+			return true;
+	}
+	return false;
+}
+
+static bool is_outage(const char *error)
+{
+	static const char *const codes[] = { "LOADING", "READONLY",   "MASTERDOWN", "CLUSTERDOWN",
+					     "MISCONF", "NOREPLICAS", "OOM",	    "BUSY",
+					     "NOAUTH",	"WRONGPASS",  NULL };
+
+	return begins_with_one_of(error, codes);
+}
+
+static bool is_about_name(const char *error)
+{
+	static const char *const codes[] = { "NOPERM", "MOVED", "ASK", "TRYAGAIN", NULL };
+
+	return begins_with_one_of(error, codes);
+}
+
+/* An error names the stream too: with a template in the URL there are many. */
+static void refuse(struct redis_sink *redis, postroom_delivery *item, postroom_verdict verdict,
+		   const char *error, const struct pr_flight *flight)
+{
+	struct pr_buf *text = &redis->name;
+
+	pr_buf_reset(text);
+	pr_buf_puts(text, "XADD to \"");
+	pr_target_put(text, redis->sink.url.path, &name_rule, item, NULL);
+	pr_buf_printf(text, "\": %s", error);
+	pr_verdict_set(item, verdict, flight->arena, flight->policy, pr_buf_text(text), text->len);
+}
+
+static void judge_reply(struct redis_sink *redis, struct batch *batch, struct sent *sent,
+			const redisReply *reply, const struct pr_flight *flight)
+{
+	postroom_verdict verdict = POSTROOM_FAILED;
+
+	if (reply->type == REDIS_REPLY_STATUS) {
+		batch->queued++;
+		return;
+	}
+	if (reply->type == REDIS_REPLY_STRING) {
+		pr_sink_judge(sent->item, 1, POSTROOM_DELIVERED, flight, NULL);
+		return;
+	}
+	batch->refused++;
+	if (reply->type != REDIS_REPLY_ERROR) {
+		refuse(redis, sent->item, verdict, "the answer is no id", flight);
+		return;
+	}
+	sent->by_name = is_about_name(reply->str);
+	if (sent->by_name || is_outage(reply->str))
+		verdict = POSTROOM_UNREACHABLE;
+	refuse(redis, sent->item, verdict, reply->str, flight);
+}
+
+/* The rest, of which nothing is known but this. */
+static void judge_rest(struct batch *batch, const struct pr_flight *flight, const char *reason)
+{
+	for (size_t i = 0; i < batch->count; i++) {
+		if (batch->sent[i].item->verdict == POSTROOM_UNTRIED)
+			pr_sink_judge(batch->sent[i].item, 1, POSTROOM_UNREACHABLE, flight, reason);
+	}
+}
+
+static void judge_exec(struct redis_sink *redis, struct batch *batch, const redisReply *reply,
+		       const struct pr_flight *flight)
+{
+	size_t at = 0;
+
+	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == batch->queued) {
+		for (size_t i = 0; i < batch->count; i++) {
+			if (batch->sent[i].item->verdict == POSTROOM_UNTRIED)
+				judge_reply(redis, batch, &batch->sent[i], reply->element[at++],
+					    flight);
+		}
+		return;
+	}
+	/* EXECABORT: none of it was done, so that those without fault of their own stay UNTRIED. */
+	if (batch->refused == 0)
+		judge_rest(batch, flight,
+			   reply->type == REDIS_REPLY_ERROR ? reply->str
+							    : "EXEC was not answered by a list");
+}
+
+/* A name that is refused where others are taken is no outage. */
+static void judge_names(struct batch *batch)
+{
+	for (size_t i = 0; i < batch->count && batch->queued > 0; i++) {
+		if (batch->sent[i].by_name)
+			batch->sent[i].item->verdict = POSTROOM_FAILED;
+	}
+}
+
+static void judge_wait(const struct redis_sink *redis, struct batch *batch, const redisReply *reply,
+		       const struct pr_flight *flight)
+{
+	char reason[200];
+
+	if (reply->type == REDIS_REPLY_INTEGER && reply->integer >= redis->wait)
+		return;
+	if (reply->type == REDIS_REPLY_ERROR)
+		snprintf(reason, sizeof(reason), "WAIT: %.150s", reply->str);
+	else
+		snprintf(reason, sizeof(reason),
+			 "it is in the stream, but %lld replicas have it instead of %" PRId64,
+			 reply->integer, redis->wait);
+	for (size_t i = 0; i < batch->count; i++) {
+		if (batch->sent[i].item->verdict == POSTROOM_DELIVERED)
+			pr_sink_judge(batch->sent[i].item, 1, POSTROOM_UNREACHABLE, flight, reason);
+	}
+}
+
+/* Hears all the answers to a transaction; each verdict is given as soon as it is known. */
+static int hear(struct redis_sink *redis, struct batch *batch, const struct pr_flight *flight,
+		int64_t until_us, struct pr_err *err)
+{
+	redisReply *reply = pr_redis_reply(&redis->link, flight, until_us, err); /* of MULTI */
+
+	for (size_t i = 0; i < batch->count && reply; i++) {
+		freeReplyObject(reply);
+		reply = pr_redis_reply(&redis->link, flight, until_us, err);
+		if (reply)
+			judge_reply(redis, batch, &batch->sent[i], reply, flight);
+	}
+	if (!reply)
+		return err->status;
+	freeReplyObject(reply);
+	reply = pr_redis_reply(&redis->link, flight, until_us, err);
+	if (!reply)
+		return err->status;
+	judge_exec(redis, batch, reply, flight);
+	judge_names(batch);
+	freeReplyObject(reply);
+	if (redis->wait == 0)
+		return POSTROOM_OK;
+	reply = pr_redis_reply(&redis->link, flight, until_us, err);
+	if (!reply)
+		return err->status;
+	judge_wait(redis, batch, reply, flight);
+	freeReplyObject(reply);
+	return POSTROOM_OK;
+}
+
+/* What stands behind one that did not arrive, and did not arrive either, was not its own fault. */
+static void excuse(postroom_delivery *items, size_t count, const struct pr_flight *flight)
+{
+	size_t *before = pr_sink_order(items, count, flight->arena);
+
+	for (size_t i = 0; before && i < count; i++) {
+		if (before[i] != PR_SINK_NONE && items[i].verdict != POSTROOM_DELIVERED &&
+		    items[before[i]].verdict != POSTROOM_DELIVERED)
+			pr_sink_judge(&items[i], 1, POSTROOM_UNTRIED, flight, NULL);
+	}
+}
+
+/* A failure is an error that all of the items share, and nothing has been sent. */
+static int publish_batch(struct redis_sink *redis, postroom_delivery *items, size_t count,
+			 const struct pr_flight *flight, int64_t until_us, struct pr_err *err)
+{
+	struct batch batch = { 0 };
+	bool arrived = true, reached = true;
+	int status = compose(redis, items, count, flight, &batch, err);
+
+	if (status < 0) {
+		pr_redis_hang_up(&redis->link);
+		return status;
+	}
+	redis->link.in_flight = true;
+	status = hear(redis, &batch, flight, until_us, err);
+	redis->link.in_flight = false;
+	/* A transaction with a refusal in it is done in no case. */
+	if (status < 0 && batch.refused == 0)
+		judge_rest(&batch, flight, err->text);
+	for (size_t i = 0; i < count; i++) {
+		arrived = arrived && items[i].verdict == POSTROOM_DELIVERED;
+		reached = reached && items[i].verdict != POSTROOM_UNREACHABLE;
+	}
+	if (!arrived)
+		excuse(items, count, flight);
+	/* After a failover the name may lead to another server. */
+	if (status < 0 || !reached)
+		pr_redis_hang_up(&redis->link);
+	return POSTROOM_OK;
+}
+
+static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
+		   const struct pr_flight *flight, struct pr_err *err)
+{
+	struct redis_sink *redis = (struct redis_sink *)sink;
+	int64_t until_us = pr_mono_us() + flight->timeout_ms * 1000;
+	struct pr_err failure = { 0 };
+	int status;
+
+	(void)err;
+	if (count == 0 || !pr_flight_may_begin(flight))
+		return POSTROOM_OK;
+	status = pr_redis_connect(&redis->link, flight, until_us, &failure);
+	if (status == POSTROOM_OK && pr_flight_may_begin(flight))
+		status = publish_batch(redis, items, count, flight, until_us, &failure);
+	if (status < 0 && status != POSTROOM_STOPPED)
+		pr_sink_judge(items, count, POSTROOM_UNREACHABLE, flight, failure.text);
+	return POSTROOM_OK;
+}
+
+static int open_redis(struct pr_sink *sink, struct pr_err *err)
+{
+	struct redis_sink *redis = (struct redis_sink *)sink;
+	const char *stream = sink->url.path;
+
+	redis->link.url = &sink->url;
+	if (strcmp(sink->url.scheme, "rediss") == 0)
+		return pr_err_set(err, POSTROOM_SINK,
+				  "rediss: this postroom has no TLS for Redis; use redis:// to a "
+				  "TLS tunnel on this machine, such as stunnel");
+	if (pr_sink_address(sink, PORT, &redis->link.address, err) < 0)
+		return err->status;
+	if (stream[0] && stream[strspn(stream, "0123456789")] == '\0')
+		return pr_err_set(err, POSTROOM_SINK,
+				  "redis: behind the host stands the stream's name; for the "
+				  "database %s write redis://HOST/STREAM?db=%s",
+				  stream, stream);
+	if (sink->url.user[0] && !sink->url.password[0])
+		return pr_err_set(err, POSTROOM_SINK,
+				  "redis: the user \"%s\" has no password; write "
+				  "redis://USER:PASSWORD@HOST/STREAM",
+				  sink->url.user);
+	if (pr_target_check(stream, &name_rule, err) < 0)
+		return pr_err_prefix(err, "redis");
+	return POSTROOM_OK;
+}
+
+static void close_redis(struct pr_sink *sink)
+{
+	struct redis_sink *redis = (struct redis_sink *)sink;
+
+	pr_redis_hang_up(&redis->link);
+	pr_buf_release(&redis->name);
+}
+
+static const char *const schemes[] = { "redis", "rediss", NULL };
+
+static const struct pr_param params[] = {
+	{ .name = "db",
+	  .type = PR_PARAM_INT,
+	  .offset = offsetof(struct redis_sink, link.db),
+	  .value = "N",
+	  .fallback = "0",
+	  .max = INT32_MAX,
+	  .help = "the database that holds the stream" },
+	{ .name = "maxlen",
+	  .type = PR_PARAM_INT,
+	  .offset = offsetof(struct redis_sink, maxlen),
+	  .value = "N",
+	  .fallback = "0",
+	  .help = "cut the stream to about this many entries, read or not; 0: never" },
+	{ .name = "wait",
+	  .type = PR_PARAM_INT,
+	  .offset = offsetof(struct redis_sink, wait),
+	  .value = "N",
+	  .fallback = "0",
+	  .max = 100,
+	  .help = "replicas that must have a message before it counts as delivered" },
+	{ .name = "wait_timeout",
+	  .type = PR_PARAM_DURATION,
+	  .offset = offsetof(struct redis_sink, wait_timeout_ms),
+	  .value = "DUR",
+	  .fallback = "1s",
+	  .min = 1,
+	  .help = "how long to wait for them, at most half the publish timeout" },
+	{ .name = NULL },
+};
+
+const struct pr_sink_ops pr_sink_redis = {
+	.schemes = schemes,
+	.summary = "an entry of a Redis stream for each message (XADD)",
+	.example = "redis://localhost:6379/{topic}",
+	.server = true,
+	.size = sizeof(struct redis_sink),
+	.params = params,
+	.open = open_redis,
+	.publish = publish,
+	.close = close_redis,
+};

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "servers/server.h"
+
+#include "harness.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FIRST_PORT 11000
+#define PORTS 20000
+
+static struct sockaddr_in here(int port)
+{
+	return (struct sockaddr_in){ .sin_family = AF_INET,
+				     .sin_port = htons((in_port_t)port),
+				     .sin_addr = { htonl(INADDR_LOOPBACK) } };
+}
+
+/* Below the ports that the system gives to clients: none can take it before the server does. */
+int server_free_port(void)
+{
+	static int tried;
+
+	for (;;) {
+		int port = FIRST_PORT + (getpid() * 13 + 101 * tried++) % PORTS;
+		struct sockaddr_in address = here(port);
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		bool is_free;
+
+		CHECK(fd >= 0);
+		is_free = bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+		close(fd);
+		if (is_free)
+			return port;
+	}
+}
+
+bool server_accepts(int port)
+{
+	struct sockaddr_in address = here(port);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool accepts;
+
+	CHECK(fd >= 0);
+	accepts = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+	close(fd);
+	return accepts;
+}
+
+void server_spawn(struct server *server, const char *const *argv)
+{
+	pid_t parent = getpid();
+	int log;
+
+	server->pid = fork();
+	CHECK(server->pid >= 0);
+	if (server->pid > 0)
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	signal(SIGPIPE, SIG_DFL);
+	log = open("server.log", O_WRONLY | O_CREAT | O_APPEND, 0600);
+	if (log >= 0 && dup2(log, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0)
+		execvp(argv[0], (char *const *)argv);
+	_exit(127);
+}
+
+void server_kill(struct server *server)
+{
+	CHECK(kill(server->pid, SIGKILL) == 0);
+	CHECK(waitpid(server->pid, NULL, 0) == server->pid);
+	server->pid = 0;
+}

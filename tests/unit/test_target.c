@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../harness.h"
+#include "sink/target.h"
+
+static bool is_plain(char c)
+{
+	return (c >= 'a' && c <= 'z') || c == '.' || c == '-';
+}
+
+static const struct pr_target_rule any_bytes = { 0 };
+static const struct pr_target_rule strict = {
+	.text = is_plain, .value = is_plain, .escape = '%', .max = 20
+};
+
+static const postroom_delivery item = {
+	.ns = "shop",
+	.topic = "orders.created",
+	.key = "a/b {topic} \xc3\xa9",
+	.tenant_id = NULL,
+};
+
+TEST(a_target_takes_what_is_the_messages_own)
+{
+	static const struct {
+		const char *template, *name;
+	} cases[] = {
+		{ "", "orders.created" },
+		{ "events", "events" },
+		{ "{topic}", "orders.created" },
+		{ "{namespace}:{topic}:x", "shop:orders.created:x" },
+		{ "{key}", "a/b {topic} \xc3\xa9" },
+		{ "all{tenant}", "all" },
+		{ "{{shop}}:{topic}", "{shop}:orders.created" },
+		{ "{{{topic}}}", "{orders.created}" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		PR_CLEANUP_BUF struct pr_buf out = { 0 };
+		struct pr_err err = { 0 };
+
+		CHECK_MSG(pr_target_check(cases[i].template, &any_bytes, &err) == POSTROOM_OK,
+			  "%s: %s", cases[i].template, err.text);
+		CHECK_INT(pr_target_put(&out, cases[i].template, &any_bytes, &item, &err),
+			  POSTROOM_OK);
+		CHECK_STR(pr_buf_text(&out), cases[i].name);
+	}
+}
+
+TEST(a_hostile_value_can_not_leave_its_place_in_the_name)
+{
+	static const char *const values[] = { "/../../x", "a b\r\nX: y", "{topic}",
+					      "*.>",	  "%2f",	 "\x01\x7f\xff" };
+
+	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
+		postroom_delivery hostile = { .ns = "a", .topic = values[i] };
+		struct pr_target_rule unlimited = strict;
+		PR_CLEANUP_BUF struct pr_buf out = { 0 };
+
+		unlimited.max = 0;
+		CHECK_INT(pr_target_put(&out, "x-{topic}", &unlimited, &hostile, NULL),
+			  POSTROOM_OK);
+		CHECK(strncmp(pr_buf_text(&out), "x-", 2) == 0);
+		for (const char *c = pr_buf_text(&out); *c; c++)
+			CHECK_MSG(is_plain(*c) || (*c >= '0' && *c <= '9') ||
+					  (*c >= 'A' && *c <= 'F') || *c == '%',
+				  "%s became %s", values[i], pr_buf_text(&out));
+	}
+}
+
+TEST(what_is_escaped_can_be_told_apart)
+{
+	PR_CLEANUP_BUF struct pr_buf out = { 0 };
+	postroom_delivery hostile = { .ns = "a", .topic = "a/b%2F" };
+
+	CHECK_INT(pr_target_put(&out, "{topic}", &strict, &hostile, NULL), POSTROOM_OK);
+	CHECK_STR(pr_buf_text(&out), "a%2Fb%25%32%46");
+}
+
+TEST(a_wrong_target_is_refused_with_the_nearest_name)
+{
+	static const struct {
+		const char *template, *says;
+	} cases[] = {
+		{ "{topik}", "did you mean {topic}?" },
+		{ "{tenant_id}", "did you mean {tenant}?" },
+		{ "{name}", "{namespace}" },
+		{ "{whatever}", "there are {topic}" },
+		{ "{topic", "do not pair" },
+		{ "topic}", "do not pair" },
+		{ "{}", "do not pair" },
+		{ "a{b{topic}", "do not pair" },
+		{ "a/b", "can not hold \"/\"" },
+		{ "a\xc3", "byte c3" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct pr_err err = { 0 };
+
+		CHECK_INT(pr_target_check(cases[i].template, &strict, &err), POSTROOM_SINK);
+		CHECK_CONTAINS(err.text, cases[i].says);
+	}
+}
+
+TEST(a_name_that_is_empty_or_too_long_is_the_messages_own_fault)
+{
+	PR_CLEANUP_BUF struct pr_buf out = { 0 };
+	struct pr_err err = { 0 };
+	postroom_delivery longer = { .ns = "a", .topic = "abcdefghijklmnopqrstu" };
+
+	CHECK_INT(pr_target_put(&out, "{tenant}", &any_bytes, &item, &err), POSTROOM_INVALID);
+	CHECK_CONTAINS(err.text, "empty");
+	CHECK_INT(pr_target_put(&out, "{topic}", &strict, &longer, &err), POSTROOM_INVALID);
+	CHECK_CONTAINS(err.text, "20 bytes");
+}
+
+TEST(a_target_says_which_fields_it_uses)
+{
+	CHECK(pr_target_uses("", "topic") && !pr_target_uses("", "tenant"));
+	CHECK(pr_target_uses("a:{tenant}", "tenant"));
+	CHECK(!pr_target_uses("{{tenant}}", "tenant") && !pr_target_uses("tenant", "tenant"));
+}
