@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- *	sim			all seeds there are; with SOAK=1 many more
+ *	sim			thousands of seeds; with POSTROOM_SOAK=1 many more
  *	sim SEED [-v]		one, with all that happens
  *	sim FIRST LAST
  *
@@ -15,7 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#define SEEDS 400
+#else
 #define SEEDS 3000
+#endif
 #define SEEDS_SOAK 100000
 
 /* Long after all has calmed down: what is not finished by then never will be. */
@@ -365,7 +369,7 @@ static void run_seed(uint64_t seed, bool verbose)
 
 int main(int argc, char **argv)
 {
-	const char *soak = getenv("SOAK");
+	const char *soak = getenv("POSTROOM_SOAK");
 	bool verbose = argc > 1 && strcmp(argv[argc - 1], "-v") == 0;
 	uint64_t first = 1, last = soak && strcmp(soak, "1") == 0 ? SEEDS_SOAK : SEEDS;
 	int64_t steps = 0;
