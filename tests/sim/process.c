@@ -34,6 +34,12 @@ int __wrap_pr_sink_open_with(const char *url, const struct pr_url_setting *setti
 	return POSTROOM_OK;
 }
 
+/* Most of them while there is much to do. */
+static int steps_to_fault(void)
+{
+	return (int)between(1, chance(700) ? 300 : 3000);
+}
+
 static void *run(void *context)
 {
 	struct process *process = context;
@@ -54,7 +60,7 @@ void process_begin(struct process *process)
 	process->stopped_us = NEVER;
 	process->frozen_until_us = 0;
 	process->fault_us = 0;
-	process->fault_in = (int)between(1, 3000);
+	process->fault_in = steps_to_fault();
 	process->killed = false;
 	memset(process->in_hand, 0, sizeof(process->in_hand));
 	memset(process->begun, 0, sizeof(process->begun));
@@ -89,16 +95,14 @@ static void check_end(const struct process *process)
 {
 	int64_t slack_us = SECOND + LAST_STATEMENTS * world.db_latency_us;
 
-	ENSURE(process->status >= 0 || world.config.drain, "a relay ends with %d",
-	       process->status);
+	ENSURE(process->status >= 0 || world.config.drain, "a relay ends with %d", process->status);
 	ENSURE(process->stopped_us != NEVER || world.config.drain, "a relay ends by itself");
 	check_left(process);
 	if (process->stopped_us == NEVER || process->frozen_until_us >= process->stopped_us)
 		return;
 	ENSURE(world.now_us <= process->stopped_us + process->grace_us + slack_us,
 	       "stopping takes %.3f s, and the grace is %.3f s",
-	       (double)(world.now_us - process->stopped_us) / 1e6,
-	       (double)process->grace_us / 1e6);
+	       (double)(world.now_us - process->stopped_us) / 1e6, (double)process->grace_us / 1e6);
 }
 
 void process_reap(struct process *process)
@@ -149,7 +153,7 @@ void process_step(void)
 	    --process->fault_in > 0)
 		return;
 	process->faults_left--;
-	process->fault_in = (int)between(1, 3000);
+	process->fault_in = steps_to_fault();
 	switch (between(0, 3)) {
 	case 0:
 		trace("killed");
@@ -157,8 +161,8 @@ void process_step(void)
 		sleep_until(NEVER, NULL);
 		break;
 	case 1:
-		process->frozen_until_us =
-			world.now_us + between(0, 3 * world.config.lease_ms * 1000);
+		process->frozen_until_us = world.now_us +
+					   between(0, 3 * world.config.lease_ms * 1000);
 		process->fault_us = process->frozen_until_us;
 		trace("frozen until %.6f", (double)process->frozen_until_us / 1e6);
 		sleep_until(world.now_us, NULL);

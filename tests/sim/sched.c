@@ -103,8 +103,11 @@ struct task *task_begin(struct process *process, void *(*body)(void *), void *ar
 	/* Whoever had it before may have been killed. */
 	__asan_unpoison_memory_region(stack, STACK_SIZE);
 #endif
-	*task = (struct task){ .process = process, .body = body, .argument = argument,
-			       .wake_us = world.now_us + between(0, 100), .used = true,
+	*task = (struct task){ .process = process,
+			       .body = body,
+			       .argument = argument,
+			       .wake_us = world.now_us + between(0, 100),
+			       .used = true,
 			       .stack = stack };
 	prepare(&task->context, stack);
 	return task;

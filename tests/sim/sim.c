@@ -213,8 +213,10 @@ static void choose(uint64_t seed, bool verbose)
 {
 	bool faults;
 
-	world = (struct world){ .seed = seed, .random = seed * 0x2545f4914f6cdd1d,
-				.verbose = verbose, .now_us = SECOND };
+	world = (struct world){ .seed = seed,
+				.random = seed * 0x2545f4914f6cdd1d,
+				.verbose = verbose,
+				.now_us = SECOND };
 	memset(processes, 0, sizeof(processes));
 	faults = chance(850);
 	choose_config();
@@ -330,11 +332,11 @@ static void check_outage(int64_t done_us)
 {
 	const struct pr_relay_config *config = &world.config;
 	int64_t soon_us = world.calm_us + (20 * 1000 + config->policy.max_delay_ms +
-					   2 * config->publish_timeout_ms) * 1000;
+					   2 * config->publish_timeout_ms) *
+						  1000;
 
 	for (size_t i = 0; i < world.row_count; i++)
-		ENSURE(world.rows[i].status == DELIVERED, "%s died of an outage",
-		       world.rows[i].id);
+		ENSURE(world.rows[i].status == DELIVERED, "%s died of an outage", world.rows[i].id);
 	for (size_t i = 0; i < world.sink_count; i++) {
 		/* One after the other if need be. */
 		soon_us += (int64_t)world.row_count * world.far[i].latency_us;
@@ -363,8 +365,8 @@ static void run_seed(uint64_t seed, bool verbose)
 		ENSURE(row->status != DELIVERED || row->arrivals > 0,
 		       "%s is called delivered and has never arrived", row->id);
 	}
-	ENSURE(world.told <= delivered, "%d are told to be delivered, and %d are",
-	       (int)world.told, (int)delivered);
+	ENSURE(world.told <= delivered, "%d are told to be delivered, and %d are", (int)world.told,
+	       (int)delivered);
 }
 
 int main(int argc, char **argv)

@@ -52,8 +52,8 @@ struct row {
 	postroom_verdict said;	 /* by the sink, of this claim */
 	bool arrived;		 /* with this claim, whatever the sink said */
 	int arrivals;
-	int excused;  /* arrivals that a fault explains */
-	int spent;    /* tries that really failed, or were cut off */
+	int excused; /* arrivals that a fault explains */
+	int spent;   /* tries that really failed, or were cut off */
 	bool rejected;
 	bool poison; /* it fails whenever it is tried */
 };
@@ -86,7 +86,7 @@ struct world {
 	size_t row_count;
 	int db_fails, db_loses_answers; /* thousandths of the statements */
 	int64_t db_latency_us, db_away_us, db_back_us;
-	bool stalls; /* a processor that now and then does something else */
+	bool stalls;	/* a processor that now and then does something else */
 	bool none_dies; /* there is nothing but outages: nobody may die of them */
 	bool changed;	/* a message may have been finished */
 	int64_t told;	/* delivered, as the relays count */
@@ -113,7 +113,7 @@ struct task {
 	bool publishing;
 	int64_t publishing_since_us;
 	int64_t publishing_open_us; /* since when the breaker was open then */
-	int64_t open_claim_us; /* the outage in which it has claimed without having to probe */
+	int64_t open_claim_us;	    /* the outage in which it has claimed without having to probe */
 };
 #define TASKS_MAX 96
 extern struct task tasks[TASKS_MAX];
@@ -121,10 +121,10 @@ extern struct task *current; /* NULL: the scheduler */
 
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 void trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
-#define ENSURE(condition, ...)             \
-	do {                               \
-		if (!(condition))          \
-			fail(__VA_ARGS__); \
+#define ENSURE(condition, ...)                                                                     \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			fail(__VA_ARGS__);                                                         \
 	} while (0)
 
 uint64_t draw(void);
@@ -151,7 +151,7 @@ struct process {
 	int64_t stopped_us; /* told to; NEVER: not yet */
 	int64_t grace_us;
 	int64_t fault_us; /* when something last kept it from its work */
-	int fault_in; /* steps */
+	int fault_in;	  /* steps */
 	int faults_left;
 	bool killed;
 	int64_t in_hand[SINKS_MAX]; /* what the sink may have of it at once */

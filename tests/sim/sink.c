@@ -18,7 +18,8 @@ struct sim_sink {
 };
 
 /* What becomes of one try. */
-struct try {
+struct
+try {
 	postroom_verdict verdict;
 	bool arrives;
 	bool hangs;
@@ -32,7 +33,8 @@ static bool is_away(const struct far_side *far)
 
 static struct try decide(const struct far_side *far, const struct row *row)
 {
-	struct try try = { .verdict = POSTROOM_DELIVERED, .arrives = true,
+	struct try try = { .verdict = POSTROOM_DELIVERED,
+			   .arrives = true,
 			   .latency_us = between(0, far->latency_us) };
 
 	if (is_away(far)) {
@@ -146,8 +148,7 @@ static void try_item(const struct sim_sink *sink, postroom_delivery *item,
 	trace("  tries %s: %d%s%s", row->id, try.verdict, try.arrives ? " arrives" : "",
 	      try.hangs ? " hangs" : "");
 	if (try.hangs)
-		try.latency_us = timeout_us +
-				 (chance(500) ? between(0, longest_us) : longest_us);
+		try.latency_us = timeout_us + (chance(500) ? between(0, longest_us) : longest_us);
 	answered = wait_for_answer(flight, try.latency_us);
 	if (!answered)
 		try.verdict = POSTROOM_FAILED;

@@ -282,7 +282,9 @@ static void settle_row(struct sim_store *store, struct row *row, postroom_delive
 		break;
 	}
 	trace("  settles %s verdict %d: %s, attempts %d", row->id, item->verdict,
-	      row->status == PENDING ? "pending" : row->status == DEAD ? "dead" : "delivered",
+	      row->status == PENDING ? "pending"
+	      : row->status == DEAD  ? "dead"
+				     : "delivered",
 	      row->attempts);
 }
 
@@ -361,9 +363,9 @@ static int settle(struct postroom_store *base, const struct pr_table *table,
 	return answer(settle_now((struct sim_store *)base, items, count, policy, err), err);
 }
 
-static int turn(struct postroom_store *base, const struct pr_table *table,
-		postroom_delivery *items, size_t count, const struct pr_policy *policy,
-		const struct pr_claim *what, struct postroom_batch *next, struct pr_err *err)
+static int turn(struct postroom_store *base, const struct pr_table *table, postroom_delivery *items,
+		size_t count, const struct pr_policy *policy, const struct pr_claim *what,
+		struct postroom_batch *next, struct pr_err *err)
 {
 	int status;
 
