@@ -15,7 +15,7 @@ from conftest import sanitized, wait_until
 SOAK = os.environ.get('POSTROOM_SOAK') == '1'
 KEYS = 60
 MOST = 8  # relays
-SHARED = 20_000 if SOAK else 1200
+SHARED = 20_000 if SOAK else 600
 EACH = 200 if SOAK else 20  # messages of a key, where relays come and go
 ROUNDS = 40 if SOAK else 4
 PER_ROUND = 20_000 if SOAK else 5000
