@@ -118,3 +118,46 @@ void pr_rfc3339(int64_t time_us, char out[PR_RFC3339_SIZE])
 	used = strftime(out, PR_RFC3339_SIZE, "%Y-%m-%dT%H:%M:%S", &tm);
 	snprintf(out + used, PR_RFC3339_SIZE - used, ".%06dZ", (int)micros);
 }
+
+#define RATE_MIN 1e-9
+#define RATE_MAX 1e9
+
+/* The number's digits, with a point among them if need be; 0 if there is none. */
+static double read_number(const char **at)
+{
+	double number = 0, scale = 1;
+
+	for (; **at >= '0' && **at <= '9'; (*at)++)
+		number = number * 10 + (**at - '0');
+	if (**at != '.')
+		return number;
+	for ((*at)++; **at >= '0' && **at <= '9'; (*at)++) {
+		scale /= 10;
+		number += (**at - '0') * scale;
+	}
+	return number;
+}
+
+int pr_rate_parse(const char *text, double *ret, struct pr_err *err)
+{
+	static const struct {
+		const char *suffix;
+		double seconds;
+	} periods[] = { { "", 1 }, { "/s", 1 }, { "/m", 60 }, { "/h", 3600 } };
+	const char *at = text;
+	double number = read_number(&at);
+
+	for (size_t i = 0; i < sizeof(periods) / sizeof(*periods); i++) {
+		double rate = number / periods[i].seconds;
+
+		if (strcmp(at, periods[i].suffix) == 0 && rate >= RATE_MIN && rate <= RATE_MAX) {
+			*ret = rate;
+			return POSTROOM_OK;
+		}
+	}
+	return pr_err_set(
+		err, POSTROOM_INVALID,
+		"\"%.60s\" is no rate; write messages a second, a minute or an hour, as in "
+		"500/s, 30/m or 1000/h",
+		text);
+}

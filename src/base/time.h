@@ -23,6 +23,9 @@ int pr_duration_parse(const char *text, int64_t *ret_ms, struct pr_err *err);
 /* The shortest form that pr_duration_parse() reads back: "250ms", "90s", "2h". */
 void pr_duration_format(int64_t ms, char out[PR_DURATION_SIZE]);
 
+/* Messages a second: "500/s", "30/m", "1000/h", and a number alone is a second's. */
+int pr_rate_parse(const char *text, double *ret, struct pr_err *err);
+
 #define PR_RFC3339_SIZE 40
 /* "2026-11-15T21:37:42.123456Z" */
 void pr_rfc3339(int64_t time_us, char out[PR_RFC3339_SIZE]);

@@ -7,7 +7,7 @@
 #include "config/load.h"
 
 #include "base/text.h"
-#include "relay/limit.h"
+#include "base/time.h"
 #include "relay/relay.h"
 #include "sink/sink.h"
 

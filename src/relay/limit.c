@@ -7,13 +7,8 @@
  */
 #include "relay/limit.h"
 
-#include <string.h>
-
 /* Under a rate, what a tenth of a second brings is claimed together. */
 #define PORTIONS 10
-
-#define RATE_MIN 1e-9
-#define RATE_MAX 1e9
 
 #define SLOW_US 1000000
 #define FAST_US (SLOW_US / 4)
@@ -132,44 +127,4 @@ int32_t pr_limit_adapt(int32_t limit, int32_t most, int64_t count, int64_t took_
 	if (next < 1)
 		return 1;
 	return next < most ? (int32_t)next : most;
-}
-
-/* The number's digits, with a point among them if need be; 0 if there is none. */
-static double read_number(const char **at)
-{
-	double number = 0, scale = 1;
-
-	for (; **at >= '0' && **at <= '9'; (*at)++)
-		number = number * 10 + (**at - '0');
-	if (**at != '.')
-		return number;
-	for ((*at)++; **at >= '0' && **at <= '9'; (*at)++) {
-		scale /= 10;
-		number += (**at - '0') * scale;
-	}
-	return number;
-}
-
-int pr_rate_parse(const char *text, double *ret, struct pr_err *err)
-{
-	static const struct {
-		const char *suffix;
-		double seconds;
-	} units[] = { { "", 1 }, { "/s", 1 }, { "/m", 60 }, { "/h", 3600 } };
-	const char *at = text;
-	double number = read_number(&at);
-
-	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++) {
-		double rate = number / units[i].seconds;
-
-		if (strcmp(at, units[i].suffix) == 0 && rate >= RATE_MIN && rate <= RATE_MAX) {
-			*ret = rate;
-			return POSTROOM_OK;
-		}
-	}
-	return pr_err_set(
-		err, POSTROOM_INVALID,
-		"\"%.60s\" is no rate; write messages a second, a minute or an hour, as in "
-		"500/s, 30/m or 1000/h",
-		text);
 }

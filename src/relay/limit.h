@@ -7,7 +7,6 @@
 #ifndef PR_RELAY_LIMIT_H
 #define PR_RELAY_LIMIT_H
 
-#include "base/err.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -54,8 +53,5 @@ void pr_limit_leave(struct pr_limit *limit, int64_t part);
  * limit took so long: about what the sink does in a second.
  */
 int32_t pr_limit_adapt(int32_t limit, int32_t most, int64_t count, int64_t took_us);
-
-/* "500/s", "30/m", "1000/h", and a number alone is a second's. */
-int pr_rate_parse(const char *text, double *ret, struct pr_err *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../harness.h"
+#include "base/time.h"
 #include "relay/limit.h"
 
 #define S 1000000LL
