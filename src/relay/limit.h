@@ -7,7 +7,6 @@
 #ifndef PR_RELAY_LIMIT_H
 #define PR_RELAY_LIMIT_H
 
-
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
