@@ -149,6 +149,8 @@ static void check_passes(const char *topic)
 {
 	postroom_store *watched = open_watched();
 
+	/* On a slow machine there would be looks for floors among them. */
+	pgsql_store(watched)->raise_due_us = INT64_MAX;
 	make_passes(watched, topic);
 	CHECK_MSG(times("Index Scan using postroom_outbox_turn ") == PASSES, "%s",
 		  pr_buf_text(&plans));
