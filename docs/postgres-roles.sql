@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What producers, relays and readers may do on PostgreSQL, and no more.
+-- What producers, consumers, relays and readers may do on PostgreSQL, and no more.
 --
---     psql -v schema=public -v producer=shop -v relay=dispatcher -v reader=support \
---         -f postgres-roles.sql postgres://owner@db1/shop
+--     psql -v schema=public -v producer=shop -v consumer=rewards -v relay=dispatcher \
+--         -v reader=support -f postgres-roles.sql postgres://owner@db1/shop
 --
 -- Run it as the owner of the tables, after each `postroom migrate`; again and again
 -- is harmless. The roles must exist. One that is not named is left out, and the
@@ -35,7 +35,18 @@ GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq TO :"producer";
 GRANT SELECT ON SEQUENCE postroom_sleepers TO :"producer";
 \endif
 
--- Relays claim, settle and purge; `postroom retry` and `postroom purge` want the same. What a
+-- Consumers ask whether an event is new, and submit commands: by INSERT, by
+-- postroom_inbox_once() and postroom_inbox_submit(), by the library and the program. They
+-- see what there is and how it stands, and no payload.
+\if :{?consumer}
+GRANT USAGE ON SCHEMA :"schema" TO :"consumer";
+GRANT SELECT ON postroom_migrations TO :"consumer";
+GRANT INSERT (id, handler_name, status, payload, next_attempt_at, created_at, updated_at, processed_at)
+	ON postroom_inbox TO :"consumer";
+GRANT SELECT (id, handler_name, status) ON postroom_inbox TO :"consumer";
+\endif
+
+-- Relays claim, settle and purge; `postroom retry`, `postroom purge` and their kin of the inbox want the same. What a
 -- message says is not theirs to change, nor to make one.
 \if :{?relay}
 GRANT USAGE ON SCHEMA :"schema" TO :"relay";
@@ -50,6 +61,8 @@ GRANT SELECT, INSERT, DELETE ON postroom_history TO :"relay";
 -- What is locked before it is deleted has to be a row that could be changed.
 GRANT UPDATE (delivered_at) ON postroom_history TO :"relay";
 GRANT SELECT, DELETE, UPDATE (created_at) ON postroom_dedupe TO :"relay";
+GRANT SELECT, DELETE ON postroom_inbox TO :"relay";
+GRANT UPDATE (status, attempts, next_attempt_at, updated_at, apart) ON postroom_inbox TO :"relay";
 GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq TO :"relay";
 -- Saying until when it sleeps.
 GRANT SELECT, UPDATE ON SEQUENCE postroom_sleepers TO :"relay";
@@ -58,7 +71,7 @@ GRANT SELECT, UPDATE ON SEQUENCE postroom_sleepers TO :"relay";
 -- Readers list, show and count, payloads included.
 \if :{?reader}
 GRANT USAGE ON SCHEMA :"schema" TO :"reader";
-GRANT SELECT ON postroom_migrations, postroom_outbox, postroom_messages TO :"reader";
+GRANT SELECT ON postroom_migrations, postroom_outbox, postroom_messages, postroom_inbox TO :"reader";
 \endif
 
 COMMIT;

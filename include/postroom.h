@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Postroom: the transactional outbox.
+ * Postroom: the transactional outbox, and the inbox.
  *
  * An application writes a message into its own database, in its own
- * transaction; a relay publishes it later. This header is all that most
- * programs need: enqueue, receipts, deterministic keys, statuses. How to get
- * a box from a connection stands in <postroom/sqlite.h> and <postroom/libpq.h>.
+ * transaction; a relay publishes it later. On the other side a consumer asks
+ * the inbox, in its own transaction again, whether it has seen the event
+ * before. This header is all that most programs need: enqueue, receipts, the
+ * inbox, deterministic keys, statuses. How to get a box from a connection
+ * stands in <postroom/sqlite.h> and <postroom/libpq.h>.
  *
  * Every function returns a status: >= 0 is an outcome, < 0 a failure, and
  * postroom_errmsg() has the sentence. Nothing here prints, exits, starts a
@@ -53,6 +55,8 @@ typedef enum postroom_status {
 #define POSTROOM_PAYLOAD_DEFAULT_MAX (1024 * 1024) /* what a box takes unless told otherwise */
 #define POSTROOM_PRIORITY_MAX 3600
 #define POSTROOM_DELAY_MAX_MS (3650LL * 24 * 3600 * 1000)
+#define POSTROOM_EVENT_ID_MAX 1024
+#define POSTROOM_HANDLER_MAX 255
 
 #define POSTROOM_ID_SIZE 37 /* a UUID as text, with its NUL */
 
@@ -111,6 +115,41 @@ POSTROOM_API int postroom_enqueue(postroom_box *box, const postroom_message *mes
  */
 POSTROOM_API int postroom_enqueue_many(postroom_box *box, const postroom_message *messages,
 				       size_t count, postroom_receipt *receipts);
+
+/* What became of an event or a command in the hands of one handler. */
+typedef enum postroom_inbox_state {
+	POSTROOM_INBOX_PENDING = 0,
+	POSTROOM_INBOX_ACTIVE = 1,
+	POSTROOM_INBOX_COMPLETED = 2,
+	POSTROOM_INBOX_DEAD = 3
+} postroom_inbox_state;
+
+/*
+ * Is this the first time that the handler sees the event? POSTROOM_OK: yes;
+ * the inbox has it now, in the caller's open transaction, and the handler's
+ * effects go into that same transaction. POSTROOM_DUPLICATE: no; skip it.
+ *
+ * While another transaction has accepted the event and is still open, this
+ * waits for its outcome: a duplicate if it commits, the first if it rolls
+ * back. On PostgreSQL at REPEATABLE READ and above, an event that another
+ * transaction has committed since the snapshot is POSTROOM_TX_ABORTED with
+ * SQLSTATE 40001: roll back and try again, then it is a duplicate. On SQLite,
+ * POSTROOM_BUSY is for who has read before and can not become the writer, or
+ * has waited for as long as the busy timeout says: begin with BEGIN IMMEDIATE.
+ *
+ * Without an open transaction the event counts as handled at once.
+ */
+POSTROOM_API int postroom_inbox_once(postroom_box *box, const char *event_id, const char *handler);
+
+/*
+ * Tells a handler to do something, once for each command id: POSTROOM_OK when it
+ * is new and pending with the caller's commit, POSTROOM_DUPLICATE when it is
+ * there already, whatever its payload. Waits for others as above. payload is
+ * JSON, or NULL for none. *ret_state, which may be NULL, is how it stands.
+ */
+POSTROOM_API int postroom_inbox_submit(postroom_box *box, const char *handler,
+				       const char *command_id, const char *payload,
+				       postroom_inbox_state *ret_state);
 
 /* The largest payload or body this box takes, in bytes. */
 POSTROOM_API int postroom_box_set_max_payload(postroom_box *box, size_t bytes);

@@ -118,6 +118,7 @@ typedef struct postroom_relay_options {
 	postroom_log_fn log;	     /* NULL: silence */
 	void *log_context;
 	postroom_log_level log_level; /* what is below it is not told */
+	int64_t inbox_retention_ms;   /* 30 days, then what is completed is purged from the inbox */
 } postroom_relay_options;
 
 #define POSTROOM_RELAY(...)                                                                        \

@@ -229,6 +229,81 @@ typedef void (*postroom_topic_fn)(void *context, const char *ns, const char *top
 POSTROOM_API int postroom_stats(postroom_store *store, postroom_counts *ret, postroom_topic_fn fn,
 				void *context);
 
+/* A row of the inbox. Pointers are NULL and times 0 where the column is NULL. */
+typedef struct postroom_inbox_row {
+	int64_t seq;
+	const char *id;
+	const char *handler;
+	const char *status;
+	const char *payload; /* JSON, as the next two */
+	const char *checkpoint;
+	const char *steps;
+	int32_t attempts;
+	int64_t claims;
+	int64_t next_attempt_at_us;
+	const char *locked_by;
+	int64_t locked_until_us;
+	int64_t last_attempt_at_us;
+	const char *last_error;
+	int64_t created_at_us;
+	int64_t updated_at_us;
+	int64_t processed_at_us;
+} postroom_inbox_row;
+
+/* Which rows of the inbox; zero means any. */
+typedef struct postroom_inbox_filter {
+	size_t size;
+	const char *status; /* pending, active, completed, dead */
+	const char *handler;
+	const char *id;
+	int64_t before_seq;    /* list: go on behind the row with this seq */
+	int64_t older_than_ms; /* purge and retry: completed or dead for longer than this */
+} postroom_inbox_filter;
+
+#define POSTROOM_INBOX_FILTER(...) \
+	(&(const postroom_inbox_filter){ .size = sizeof(postroom_inbox_filter), __VA_ARGS__ })
+
+/* Gets each row, valid during the call; anything but 0 ends the listing. */
+typedef int (*postroom_inbox_row_fn)(void *context, const postroom_inbox_row *row);
+
+/* Newest first, limit rows at most. */
+POSTROOM_API int postroom_inbox_list(postroom_store *store, const postroom_inbox_filter *filter,
+				     int32_t limit, postroom_inbox_row_fn fn, void *context);
+
+/*
+ * Dead back to pending: attempts 0, due now; steps, checkpoint and last_error
+ * stay. POSTROOM_NOT_FOUND when there is none or it is not dead; the error says
+ * which.
+ */
+POSTROOM_API int postroom_inbox_retry(postroom_store *store, const char *handler, const char *id);
+
+/*
+ * One short transaction over at most limit rows; call again until *ret is less
+ * than limit. retry_some takes dead ones whatever filter->status says;
+ * purge_some needs status "completed" or "dead". An event that has been purged
+ * is new again when it comes once more.
+ */
+POSTROOM_API int postroom_inbox_retry_some(postroom_store *store,
+					   const postroom_inbox_filter *filter, int32_t limit,
+					   int64_t *ret);
+POSTROOM_API int postroom_inbox_purge_some(postroom_store *store,
+					   const postroom_inbox_filter *filter, int32_t limit,
+					   int64_t *ret);
+
+typedef struct postroom_inbox_counts {
+	int64_t pending;
+	int64_t active;
+	int64_t completed;
+	int64_t dead;
+} postroom_inbox_counts;
+
+typedef void (*postroom_inbox_handler_fn)(void *context, const char *handler,
+					  const postroom_inbox_counts *counts);
+
+/* Exact, so it reads the whole table. fn, if any, gets each handler. */
+POSTROOM_API int postroom_inbox_stats(postroom_store *store, postroom_inbox_counts *ret,
+				      postroom_inbox_handler_fn fn, void *context);
+
 #ifdef __cplusplus
 }
 #endif

@@ -120,6 +120,11 @@ void cli_put_json_member(struct pr_buf *out, const char *name, const char *text,
 void cli_begin_object(struct cli *cli);
 bool cli_end_object(struct cli *cli); /* false once stdout is broken */
 
+/* A line of its own for a value under its name; nothing for NULL and time 0. */
+void cli_put_field(struct cli *cli, const char *name, const char *text);
+void cli_put_time_field(struct cli *cli, const char *name, int64_t time_us);
+void cli_put_number_field(struct cli *cli, const char *name, int64_t number);
+
 enum cli_colour { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_RED, CLI_GREEN, CLI_YELLOW, CLI_CYAN };
 /* Appends text in a colour if stdout shows colours. */
 void cli_put_coloured(struct cli *cli, enum cli_colour colour, const char *text, size_t len);
@@ -207,6 +212,7 @@ int cli_read_tenant(struct cli *cli, const char *text, char out[PR_UUID_SIZE]);
 
 extern const struct cli_command cmd_bench;
 extern const struct cli_command cmd_enqueue;
+extern const struct cli_command cmd_inbox;
 extern const struct cli_command cmd_key;
 extern const struct cli_command cmd_lease;
 extern const struct cli_command cmd_list;

@@ -120,6 +120,7 @@ static int start_relay(struct bench *bench, struct runner *runner, const char *t
 		.retention_ms = -1,
 		.dead_retention_ms = -1,
 		.dedupe_retention_ms = -1,
+		.inbox_retention_ms = -1,
 		.drain = drain,
 		/* A line a message would measure the terminal. */
 		.log_level = level < PR_LOG_WARN ? PR_LOG_WARN : (enum pr_log_level)level,

@@ -189,6 +189,15 @@ static const struct pr_param params[] = {
 	  .fallback = "30d",
 	  .max = RETENTION_MAX_MS,
 	  .help = "how long the dedupe keys of deleted messages stay known; never forgets none" },
+	{ .name = "inbox-retention",
+	  .type = PR_PARAM_PERIOD,
+	  .offset = OPTION(config.inbox_retention_ms),
+	  .value = "DUR",
+	  .fallback = "30d",
+	  .min = 1,
+	  .max = RETENTION_MAX_MS,
+	  .help = "what is completed is deleted from the inbox after this, and new when it comes "
+		  "again" },
 	{ 0 },
 };
 

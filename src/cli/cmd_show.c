@@ -1,41 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 
-#include "base/time.h"
-
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
-
-static void put_field(struct cli *cli, const char *name, const char *text)
-{
-	PR_CLEANUP_BUF struct pr_buf label = { 0 };
-
-	if (!text)
-		return;
-	pr_buf_printf(&label, "%-16s", name);
-	cli_put_coloured(cli, CLI_DIM, pr_buf_text(&label), label.len);
-	cli_put_text(&cli->out, text);
-	pr_buf_putc(&cli->out, '\n');
-}
-
-static void put_time(struct cli *cli, const char *name, int64_t time_us)
-{
-	char text[PR_RFC3339_SIZE];
-
-	if (time_us == 0)
-		return;
-	pr_rfc3339(time_us, text);
-	put_field(cli, name, text);
-}
-
-static void put_number(struct cli *cli, const char *name, int64_t number)
-{
-	char text[24];
-
-	snprintf(text, sizeof(text), "%" PRId64, number);
-	put_field(cli, name, text);
-}
 
 /* Only what there is; --json has every column. */
 static int print_row(void *context, const postroom_row *row)
@@ -43,27 +9,27 @@ static int print_row(void *context, const postroom_row *row)
 	struct cli *cli = context;
 	bool waiting = strcmp(row->status, "pending") == 0;
 
-	put_field(cli, "id", row->id);
-	put_field(cli, "status", row->status);
-	put_field(cli, "namespace", row->ns);
-	put_field(cli, "topic", row->topic);
-	put_field(cli, "key", row->key);
-	put_field(cli, "tenant_id", row->tenant_id);
-	put_field(cli, "dedupe_key", row->dedupe_key);
-	put_field(cli, "correlation_id", row->correlation_id);
-	put_field(cli, "content_type", row->content_type);
-	put_field(cli, "headers", row->headers);
-	put_number(cli, "attempts", row->attempts);
-	put_time(cli, "created_at", row->created_at_us);
-	put_time(cli, "next_attempt_at", waiting ? row->next_attempt_at_us : 0);
-	put_time(cli, "last_attempt_at", row->last_attempt_at_us);
-	put_field(cli, "last_error", row->last_error);
-	put_field(cli, "locked_by", row->locked_by);
-	put_time(cli, "locked_until", row->locked_until_us);
-	put_time(cli, "delivered_at", row->delivered_at_us);
-	put_time(cli, "updated_at", row->updated_at_us);
+	cli_put_field(cli, "id", row->id);
+	cli_put_field(cli, "status", row->status);
+	cli_put_field(cli, "namespace", row->ns);
+	cli_put_field(cli, "topic", row->topic);
+	cli_put_field(cli, "key", row->key);
+	cli_put_field(cli, "tenant_id", row->tenant_id);
+	cli_put_field(cli, "dedupe_key", row->dedupe_key);
+	cli_put_field(cli, "correlation_id", row->correlation_id);
+	cli_put_field(cli, "content_type", row->content_type);
+	cli_put_field(cli, "headers", row->headers);
+	cli_put_number_field(cli, "attempts", row->attempts);
+	cli_put_time_field(cli, "created_at", row->created_at_us);
+	cli_put_time_field(cli, "next_attempt_at", waiting ? row->next_attempt_at_us : 0);
+	cli_put_time_field(cli, "last_attempt_at", row->last_attempt_at_us);
+	cli_put_field(cli, "last_error", row->last_error);
+	cli_put_field(cli, "locked_by", row->locked_by);
+	cli_put_time_field(cli, "locked_until", row->locked_until_us);
+	cli_put_time_field(cli, "delivered_at", row->delivered_at_us);
+	cli_put_time_field(cli, "updated_at", row->updated_at_us);
 	if (row->body)
-		put_number(cli, "body_bytes", (int64_t)row->body_len);
+		cli_put_number_field(cli, "body_bytes", (int64_t)row->body_len);
 	pr_buf_putc(&cli->out, '\n');
 	if (cli->out_terminal)
 		cli_put_lines(&cli->out, row->payload, row->payload_len);

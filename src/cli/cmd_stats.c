@@ -35,6 +35,7 @@ struct look {
 	const struct pr_config *config; /* NULL: its routes are not known */
 	int64_t unrouted;		/* pending messages that no route wants */
 	struct pr_buf topics;
+	struct pr_buf handlers;
 	struct cli_table table;
 };
 
@@ -84,28 +85,57 @@ static void add_topic_json(void *context, const char *ns, const char *topic,
 	pr_buf_putc(topics, '}');
 }
 
+static void put_inbox_json(struct pr_buf *out, const postroom_inbox_counts *counts)
+{
+	cli_put_int_member(out, "pending", counts->pending);
+	cli_put_int_member(out, "active", counts->active);
+	cli_put_int_member(out, "completed", counts->completed);
+	cli_put_int_member(out, "dead", counts->dead);
+}
+
+static void add_handler_json(void *context, const char *handler,
+			     const postroom_inbox_counts *counts)
+{
+	struct look *look = context;
+	struct pr_buf *handlers = &look->handlers;
+
+	pr_buf_puts(handlers, handlers->len > 0 ? ",{" : "{");
+	cli_put_member(handlers, "handler", handler);
+	put_inbox_json(handlers, counts);
+	pr_buf_putc(handlers, '}');
+}
+
+static void put_list(struct cli *cli, const char *name, struct pr_buf *list)
+{
+	if (list->failed)
+		cli->out.failed = true;
+	cli_put_json_member(&cli->out, name, "[", 1);
+	pr_buf_append(&cli->out, pr_buf_text(list), list->len);
+	pr_buf_putc(&cli->out, ']');
+}
+
 static int print_json(struct cli *cli, struct postroom_store *store, struct look *look)
 {
+	postroom_inbox_counts inbox;
 	postroom_counts counts;
 	int status = postroom_stats(store, &counts, add_topic_json, look);
 
-	if (status < 0) {
-		pr_buf_release(&look->topics);
+	if (status >= 0)
+		status = postroom_inbox_stats(store, &inbox, add_handler_json, look);
+	if (status < 0)
 		return status;
-	}
-	if (look->topics.failed)
-		cli->out.failed = true;
 	cli_begin_object(cli);
 	put_counts_json(&cli->out, &counts);
 	if (look->config)
 		cli_put_int_member(&cli->out, "unrouted", look->unrouted);
 	else
 		cli_put_member(&cli->out, "unrouted", NULL);
-	cli_put_json_member(&cli->out, "topics", "[", 1);
-	pr_buf_append(&cli->out, pr_buf_text(&look->topics), look->topics.len);
-	pr_buf_putc(&cli->out, ']');
+	put_list(cli, "topics", &look->topics);
+	cli_put_json_member(&cli->out, "inbox", "{", 1);
+	put_inbox_json(&cli->out, &inbox);
+	put_list(cli, "handlers", &look->handlers);
+	pr_buf_putc(&cli->out, '}');
 	cli_end_object(cli);
-	pr_buf_release(&look->topics);
 	return POSTROOM_OK;
 }
 
@@ -153,6 +183,7 @@ static int print_table(struct cli *cli, struct postroom_store *store, struct loo
 	static const char *const heads[] = { "NAMESPACE", "TOPIC",	"PENDING",
 					     "FAILED",	  "PROCESSING", "DELIVERED",
 					     "DEAD",	  "OLDEST",	NULL };
+	postroom_inbox_counts inbox = { 0 };
 	postroom_counts counts;
 	int status;
 
@@ -167,6 +198,13 @@ static int print_table(struct cli *cli, struct postroom_store *store, struct loo
 	if (status >= 0 && look->unrouted)
 		pr_buf_printf(&cli->out, "%" PRId64 " of the pending have no route\n",
 			      look->unrouted);
+	if (status >= 0)
+		status = postroom_inbox_stats(store, &inbox, NULL, NULL);
+	if (inbox.pending + inbox.active + inbox.completed + inbox.dead > 0)
+		pr_buf_printf(&cli->out,
+			      "inbox: %" PRId64 " pending, %" PRId64 " active, %" PRId64
+			      " completed, %" PRId64 " dead\n",
+			      inbox.pending, inbox.active, inbox.completed, inbox.dead);
 	return status;
 }
 
@@ -204,8 +242,13 @@ static int print(struct cli *cli, struct postroom_store *store, const struct pr_
 {
 	struct look look = { .config = config };
 
-	if (cli->global.json)
-		return print_json(cli, store, &look);
+	if (cli->global.json) {
+		int status = print_json(cli, store, &look);
+
+		pr_buf_release(&look.topics);
+		pr_buf_release(&look.handlers);
+		return status;
+	}
 	if (!cli->out_terminal)
 		return print_line(cli, store, &look);
 	if (watch)
@@ -244,7 +287,7 @@ const struct cli_command cmd_stats = {
 	.about = "Exact figures. FAILED are those of the pending ones that have been tried "
 		 "before; the backlog is pending + processing; OLDEST leaves out what is "
 		 "delayed to a later time. In a pipe: one line of totals, or with --json "
-		 "one object that has the topics too; with --watch one each interval. With a "
+		 "one object that has the topics and the inbox too; with --watch one each interval. With a "
 		 "configuration it also says how many of the pending no route wants.",
 	.examples = "postroom stats\npostroom stats --watch\npostroom stats --json | jq .backlog",
 	.params = params,

@@ -165,11 +165,11 @@ void cli_put_coloured(struct cli *cli, enum cli_colour colour, const char *text,
 
 enum cli_colour cli_status_colour(const char *status)
 {
-	if (strcmp(status, "delivered") == 0)
+	if (strcmp(status, "delivered") == 0 || strcmp(status, "completed") == 0)
 		return CLI_GREEN;
 	if (strcmp(status, "dead") == 0)
 		return CLI_RED;
-	if (strcmp(status, "processing") == 0)
+	if (strcmp(status, "processing") == 0 || strcmp(status, "active") == 0)
 		return CLI_CYAN;
 	return CLI_YELLOW;
 }
@@ -181,4 +181,34 @@ size_t cli_columns(void)
 	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
 		return size.ws_col;
 	return 80;
+}
+
+void cli_put_field(struct cli *cli, const char *name, const char *text)
+{
+	PR_CLEANUP_BUF struct pr_buf label = { 0 };
+
+	if (!text)
+		return;
+	pr_buf_printf(&label, "%-16s", name);
+	cli_put_coloured(cli, CLI_DIM, pr_buf_text(&label), label.len);
+	cli_put_text(&cli->out, text);
+	pr_buf_putc(&cli->out, '\n');
+}
+
+void cli_put_time_field(struct cli *cli, const char *name, int64_t time_us)
+{
+	char text[PR_RFC3339_SIZE];
+
+	if (time_us == 0)
+		return;
+	pr_rfc3339(time_us, text);
+	cli_put_field(cli, name, text);
+}
+
+void cli_put_number_field(struct cli *cli, const char *name, int64_t number)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRId64, number);
+	cli_put_field(cli, name, text);
 }

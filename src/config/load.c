@@ -63,7 +63,7 @@ const struct pr_yaml *pr_load_want(struct pr_loading *loading, const char *path,
 /* What other versions know; their users should not be sent looking for a typing error. */
 static bool is_for_later(const char *path)
 {
-	static const char *const later[] = { "admin", "health", "retention.inbox" };
+	static const char *const later[] = { "admin", "health" };
 
 	for (size_t i = 0; i < sizeof(later) / sizeof(*later); i++) {
 		if (strcmp(path, later[i]) == 0)

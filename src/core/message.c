@@ -15,8 +15,7 @@ static bool has_control(const char *text)
 	return false;
 }
 
-/* A text field: NULL passes, anything else has 1 to max bytes of UTF-8. */
-static int check_text(const char *field, const char *text, size_t max, struct pr_err *err)
+int pr_text_check(const char *field, const char *text, size_t max, struct pr_err *err)
 {
 	size_t len;
 
@@ -32,10 +31,9 @@ static int check_text(const char *field, const char *text, size_t max, struct pr
 	return POSTROOM_OK;
 }
 
-/* A name is a text without control characters: it ends up in URLs, subjects and log lines. */
-static int check_name(const char *field, const char *text, size_t max, struct pr_err *err)
+int pr_name_check(const char *field, const char *text, size_t max, struct pr_err *err)
 {
-	int status = check_text(field, text, max, err);
+	int status = pr_text_check(field, text, max, err);
 
 	if (status >= 0 && text && has_control(text))
 		status = pr_err_set(err, POSTROOM_INVALID,
@@ -65,9 +63,22 @@ static size_t payload_length(const postroom_message *message)
 	return message->payload_len ? message->payload_len : strlen(message->payload);
 }
 
-static int check_content(const postroom_message *message, size_t max, struct pr_err *err)
+int pr_payload_check(const char *payload, size_t len, size_t max, struct pr_err *err)
 {
 	struct pr_json_fault fault;
+
+	if (len > max)
+		return pr_err_set(err, POSTROOM_INVALID,
+				  "payload of %zu bytes is larger than the maximum of %zu", len,
+				  max);
+	if (!pr_json_check(payload, len, &fault))
+		return pr_err_set(err, POSTROOM_INVALID, "payload is not valid JSON: %s at byte %zu",
+				  fault.what, fault.offset + 1);
+	return POSTROOM_OK;
+}
+
+static int check_content(const postroom_message *message, size_t max, struct pr_err *err)
+{
 	size_t len = payload_length(message);
 
 	if (message->body && message->payload &&
@@ -76,18 +87,11 @@ static int check_content(const postroom_message *message, size_t max, struct pr_
 				  "payload must be left out when there is a body");
 	if (!message->body && !message->payload)
 		return pr_err_set(err, POSTROOM_INVALID, "payload is missing");
-	if (len > max)
-		return pr_err_set(err, POSTROOM_INVALID,
-				  "payload of %zu bytes is larger than the maximum of %zu", len,
-				  max);
 	if (message->body_len > max)
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "body of %zu bytes is larger than the maximum of %zu",
 				  message->body_len, max);
-	if (message->payload && !pr_json_check(message->payload, len, &fault))
-		return pr_err_set(err, POSTROOM_INVALID, "payload is not valid JSON: %s at byte %zu",
-				  fault.what, fault.offset + 1);
-	return POSTROOM_OK;
+	return message->payload ? pr_payload_check(message->payload, len, max, err) : POSTROOM_OK;
 }
 
 /* The tenant's UUID, hyphenated or as bare hex digits, and a slash. */
@@ -117,9 +121,9 @@ static int check_keys(const postroom_message *message, struct pr_err *err)
 	if (key && idempotency)
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "dedupe_key and idempotency_key exclude each other: give one");
-	status = check_text("dedupe_key", key, POSTROOM_DEDUPE_KEY_MAX, err);
+	status = pr_text_check("dedupe_key", key, POSTROOM_DEDUPE_KEY_MAX, err);
 	if (status >= 0)
-		status = check_text("idempotency_key", idempotency,
+		status = pr_text_check("idempotency_key", idempotency,
 				    POSTROOM_DEDUPE_KEY_MAX - (*tenant ? 37 : 0), err);
 	if (status >= 0 && *tenant && key && !begins_with_tenant(key, tenant))
 		status = pr_err_set(err, POSTROOM_INVALID,
@@ -163,16 +167,16 @@ int pr_message_check(const postroom_message *message, size_t max_payload, struct
 				  "size must be sizeof(postroom_message): use POSTROOM_MESSAGE()");
 	if (!message->topic)
 		return pr_err_set(err, POSTROOM_INVALID, "topic is missing");
-	status = check_name("topic", message->topic, POSTROOM_TOPIC_MAX, err);
+	status = pr_name_check("topic", message->topic, POSTROOM_TOPIC_MAX, err);
 	if (status >= 0)
-		status = check_name("namespace", message->ns, POSTROOM_NAMESPACE_MAX, err);
+		status = pr_name_check("namespace", message->ns, POSTROOM_NAMESPACE_MAX, err);
 	if (status >= 0)
-		status = check_text("key", message->key, POSTROOM_KEY_MAX, err);
+		status = pr_text_check("key", message->key, POSTROOM_KEY_MAX, err);
 	if (status >= 0)
-		status = check_text("correlation_id", message->correlation_id,
+		status = pr_text_check("correlation_id", message->correlation_id,
 				    POSTROOM_CORRELATION_ID_MAX, err);
 	if (status >= 0)
-		status = check_name("content_type", message->content_type,
+		status = pr_name_check("content_type", message->content_type,
 				    POSTROOM_CONTENT_TYPE_MAX, err);
 	if (status >= 0)
 		status = check_keys(message, err);

@@ -14,6 +14,15 @@
  */
 int pr_message_check(const postroom_message *message, size_t max_payload, struct pr_err *err);
 
+/*
+ * The same rules for what else comes in. A text has 1 to max bytes of UTF-8; a
+ * name has no control characters either, since it ends up in URLs, subjects
+ * and log lines. NULL passes both.
+ */
+int pr_text_check(const char *field, const char *text, size_t max, struct pr_err *err);
+int pr_name_check(const char *field, const char *text, size_t max, struct pr_err *err);
+int pr_payload_check(const char *payload, size_t len, size_t max, struct pr_err *err);
+
 /* What is written. Strings point into the message or into the struct itself. */
 struct pr_prepared {
 	const char *ns;

@@ -73,6 +73,8 @@ static int read_numbers(const postroom_relay_options *given, struct pr_relay_con
 		  RETENTION_MAX_MS, &config->retention_ms },
 		{ "dedupe_retention_ms", given->dedupe_retention_ms, 30 * DAY_MS, POSTROOM_NEVER,
 		  RETENTION_MAX_MS, &config->dedupe_retention_ms },
+		{ "inbox_retention_ms", given->inbox_retention_ms, 30 * DAY_MS, POSTROOM_NEVER,
+		  RETENTION_MAX_MS, &config->inbox_retention_ms },
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

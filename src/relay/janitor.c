@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What has to happen now and then: burying what died with its worker, purging
- * what was delivered or died long ago and forgetting its keys, one summary line a minute.
+ * what was delivered, died or was completed in the inbox long ago and forgetting its
+ * keys, one summary line a minute.
  *
  * 1. Each step is a short transaction with a pause behind it: the claims come
  *    first.
@@ -10,7 +11,8 @@
  * 3. An idle relay sweeps with every purge, no more often.
  * 4. Only the messages of the relay's own scope are touched: another relay may
  *    have another max_attempts and retention for the rest. What no route wants is
- *    only counted.
+ *    only counted. The inbox and forgotten keys know no scope: the shortest retention
+ *    counts.
  */
 #include "relay/worker.h"
 
@@ -72,6 +74,17 @@ static int forget(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 {
 	return worker->store->ops->forget(worker->store, worker->crew->config.dedupe_retention_ms,
 					  AT_ONCE, true, ret, err);
+}
+
+static int purge_inbox(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
+{
+	const postroom_inbox_filter old = {
+		.size = sizeof(old),
+		.status = "completed",
+		.older_than_ms = worker->crew->config.inbox_retention_ms,
+	};
+
+	return worker->store->ops->inbox_purge(worker->store, &old, AT_ONCE, true, ret, err);
 }
 
 static void repeat(struct pr_worker *worker, step_fn step)
@@ -195,6 +208,8 @@ void *pr_janitor_run(void *context)
 			repeat(worker, purge_dead);
 		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->dedupe_retention_ms >= 0)
 			repeat(worker, forget);
+		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->inbox_retention_ms >= 0)
+			repeat(worker, purge_inbox);
 		if (pr_mono_us() >= worker->unrouted_at_us)
 			pr_janitor_look_unrouted(worker, false);
 		elapsed_ms += SWEEP_EVERY_MS;

@@ -52,6 +52,7 @@ struct pr_relay_config {
 	int64_t retention_ms; /* delivered messages in scope are purged after this; < 0: never */
 	int64_t dead_retention_ms;   /* the same for dead ones */
 	int64_t dedupe_retention_ms; /* keys whose messages have gone are forgotten; < 0: never */
+	int64_t inbox_retention_ms;  /* completed ones are purged from the inbox; < 0: never */
 	bool drain;		     /* stop when nothing is left to do */
 	enum pr_log_level log_level;
 	enum pr_log_format log_format;

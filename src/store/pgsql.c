@@ -106,6 +106,10 @@ static const char *privilege_for(const char *message, const char *doing)
 		{ "table postroom_outbox", "settling ", "SELECT and UPDATE" },
 		{ "table postroom_outbox", "renewing ", "SELECT and UPDATE" },
 		{ "table postroom_outbox", "retrying ", "SELECT and UPDATE" },
+		{ "table postroom_inbox", "inbox ",
+		  "INSERT, and SELECT of id, handler_name and status," },
+		{ "table postroom_inbox", "purging ", "SELECT, UPDATE and DELETE" },
+		{ "table postroom_inbox", "retrying ", "SELECT and UPDATE" },
 		{ "table ", "", "SELECT" },
 		{ "view ", "", "SELECT" },
 	};
@@ -548,4 +552,8 @@ const struct pr_store_ops pr_store_pgsql = {
 	.stats = pr_pgsql_stats,
 	.lease = pr_pgsql_lease,
 	.forget = pr_pgsql_forget,
+	.inbox_list = pr_pgsql_inbox_list,
+	.inbox_retry = pr_pgsql_inbox_retry,
+	.inbox_purge = pr_pgsql_inbox_purge,
+	.inbox_stats = pr_pgsql_inbox_stats,
 };

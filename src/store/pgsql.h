@@ -418,4 +418,20 @@ int pr_pgsql_forget(struct postroom_store *store, int64_t older_than_ms, int32_t
 int pr_pgsql_stats(struct postroom_store *store, postroom_counts *ret, postroom_topic_fn fn,
 		   void *context, struct pr_err *err);
 
+/* Of many relays one purges at a time: who can not have the lock leaves it to its holder. */
+#define PG_ALONE(alone)                                                                     \
+	"WITH turn AS MATERIALIZED (SELECT CASE WHEN " alone "::boolean "                    \
+	"THEN pg_try_advisory_xact_lock(1886351221) ELSE true END AS mine), "
+
+/* pgsql_inbox.c */
+int pr_pgsql_inbox_list(struct postroom_store *store, const postroom_inbox_filter *filter,
+			int32_t limit, postroom_inbox_row_fn fn, void *context,
+			struct pr_err *err);
+int pr_pgsql_inbox_retry(struct postroom_store *store, const postroom_inbox_filter *filter,
+			 int32_t limit, int64_t *ret, struct pr_err *err);
+int pr_pgsql_inbox_purge(struct postroom_store *store, const postroom_inbox_filter *filter,
+			 int32_t limit, bool alone, int64_t *ret, struct pr_err *err);
+int pr_pgsql_inbox_stats(struct postroom_store *store, postroom_inbox_counts *ret,
+			 postroom_inbox_handler_fn fn, void *context, struct pr_err *err);
+
 #endif

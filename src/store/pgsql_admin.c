@@ -298,10 +298,6 @@ int pr_pgsql_retry(struct postroom_store *base, const struct pr_table *table, co
 	return free_others(pgsql_store(base));
 }
 
-/* Of many relays one purges at a time: who can not have the lock leaves it to its holder. */
-#define ALONE(alone)                                                                        \
-	"WITH turn AS MATERIALIZED (SELECT CASE WHEN " alone "::boolean "                    \
-	"THEN pg_try_advisory_xact_lock(1886351221) ELSE true END AS mine), "
 #define REMOVE(table, condition, since, age, more, order, limit)                            \
 	"old AS MATERIALIZED (SELECT ctid FROM {schema}" table " AS t "                      \
 	"WHERE (SELECT mine FROM turn) AND " condition since                                 \
@@ -310,19 +306,19 @@ int pr_pgsql_retry(struct postroom_store *base, const struct pr_table *table, co
 	"DELETE FROM {schema}" table " WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))"
 
 #define PURGE_DEAD                                                                          \
-	ALONE("$7") REMOVE("postroom_outbox", "status = 'dead' AND ", "updated_at", "$5", FILTER, \
+	PG_ALONE("$7") REMOVE("postroom_outbox", "status = 'dead' AND ", "updated_at", "$5", FILTER, \
 			   "id", "$6")
 #define PURGE_DELIVERED                                                                     \
-	ALONE("$7") REMOVE("postroom_outbox", "status = 'delivered' AND ", "delivered_at", "$5", \
+	PG_ALONE("$7") REMOVE("postroom_outbox", "status = 'delivered' AND ", "delivered_at", "$5", \
 			   FILTER, "delivered_at", "$6")
 #define PURGE_HISTORY                                                                       \
-	ALONE("$7") REMOVE("postroom_history", "", "delivered_at", "$5", FILTER, "delivered_at", \
+	PG_ALONE("$7") REMOVE("postroom_history", "", "delivered_at", "$5", FILTER, "delivered_at", \
 			   "$6")
 #define PURGE_LIMIT 5 /* what stands before it */
 
 /* A key is known as long as its message is there, however old. */
 #define FORGET                                                                              \
-	ALONE("$3") REMOVE("postroom_dedupe", "", "created_at", "$1",                        \
+	PG_ALONE("$3") REMOVE("postroom_dedupe", "", "created_at", "$1",                        \
 			   "(SELECT true FROM {schema}postroom_outbox AS o "                 \
 			   "WHERE o.namespace = t.namespace AND o.topic = t.topic "          \
 			   "AND o.dedupe_key = t.dedupe_key LIMIT 1) IS NULL ",              \

@@ -39,7 +39,7 @@ static int fail(struct pgsql_box *box, const PGresult *result, struct pr_err *er
 {
 	bool in_transaction = PQtransactionStatus(box->conn) == PQTRANS_INERROR;
 	int status = pr_pgsql_fail(box->conn, result, PQdb(box->conn) ? PQdb(box->conn) : "",
-				   "enqueue", err);
+				   box->doing, err);
 
 	if (in_transaction || PQstatus(box->conn) == CONNECTION_BAD)
 		status = err->status = POSTROOM_TX_ABORTED;
@@ -54,24 +54,26 @@ static int check_connection(struct pgsql_box *box, struct pr_err *err)
 
 	if (PQstatus(box->conn) != CONNECTION_OK)
 		return pr_err_set(err, POSTROOM_TX_ABORTED,
-				  "enqueue: the connection is closed; connect again");
+				  "%s: the connection is closed; connect again", box->doing);
 	if (PQpipelineStatus(box->conn) != PQ_PIPELINE_OFF)
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "enqueue: the connection is in pipeline mode; leave it first");
+				  "%s: the connection is in pipeline mode; leave it first",
+				  box->doing);
 	switch (PQtransactionStatus(box->conn)) {
 	case PQTRANS_INERROR:
 		return pr_err_set(err, POSTROOM_TX_ABORTED,
-				  "enqueue: the transaction has failed already; roll back");
+				  "%s: the transaction has failed already; roll back", box->doing);
 	case PQTRANS_ACTIVE:
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "enqueue: another command is in progress on this connection");
+				  "%s: another command is in progress on this connection",
+				  box->doing);
 	default:
 		break;
 	}
 	if ((encoding && strcmp(encoding, "UTF8") != 0) || (server && strcmp(server, "UTF8") != 0))
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "enqueue: client and database must be in UTF8, not %s and %s",
-				  encoding ? encoding : "?", server ? server : "?");
+				  "%s: client and database must be in UTF8, not %s and %s",
+				  box->doing, encoding ? encoding : "?", server ? server : "?");
 	return POSTROOM_OK;
 }
 
@@ -113,14 +115,23 @@ static int check_tables(struct pgsql_box *box, struct pr_err *err)
 		return err->status;
 	if (PQgetisnull(found, 0, 0))
 		return pr_err_set(err, POSTROOM_SCHEMA,
-				  "enqueue: \"%s\" has no Postroom tables in %s; run `postroom "
+				  "%s: \"%s\" has no Postroom tables in %s; run `postroom "
 				  "migrate`",
-				  PQdb(box->conn),
+				  box->doing, PQdb(box->conn),
 				  *box->schema
 					  ? box->schema
 					  : "any schema of the search_path that this role may use");
 	box->found = true;
 	return POSTROOM_OK;
+}
+
+int pr_pgsql_box_begin(struct pgsql_box *box, const char *doing, struct pr_err *err)
+{
+	int status;
+
+	box->doing = doing;
+	status = check_connection(box, err);
+	return status < 0 ? status : check_tables(box, err);
 }
 
 static void add_bytes(struct pgsql_params *params, struct pr_span bytes)
@@ -223,11 +234,9 @@ static int insert(postroom_box *base, const postroom_message *messages, size_t c
 {
 	struct pgsql_box *box = (struct pgsql_box *)base;
 	postroom_receipt unwanted;
-	int status = check_connection(box, err);
+	int status = pr_pgsql_box_begin(box, "enqueue", err);
 
 	*ret_at = 0;
-	if (status >= 0)
-		status = check_tables(box, err);
 	if (status < 0)
 		return status;
 	if (count == 1)
@@ -252,6 +261,7 @@ static void free_box(postroom_box *base)
 
 static const struct pr_box_ops box_ops = {
 	.insert = insert,
+	.accept = pr_pgsql_box_accept,
 	.in_transaction = in_transaction,
 	.free = free_box,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the two files that write messages on an application's connection. */
+/* Shared by the files that write on an application's connection. */
 #ifndef PR_STORE_PGSQL_BOX_H
 #define PR_STORE_PGSQL_BOX_H
 
@@ -29,8 +29,15 @@ struct pgsql_box {
 	PGconn *conn;
 	char schema[140]; /* quoted, with its dot; "": by the search_path */
 	bool found;	  /* the tables, once */
+	const char *doing; /* right now, for errors */
 	struct pr_buf arrays[PG_BOX_ARRAYS];
 };
+
+/*
+ * Before anything is sent: says what is being done, and refuses whatever about
+ * the connection or the tables would make the statement fail.
+ */
+int pr_pgsql_box_begin(struct pgsql_box *box, const char *doing, struct pr_err *err);
 
 /* Runs sql with {schema} filled in. NULL with err filled. */
 PGresult *pr_pgsql_box_run(struct pgsql_box *box, const char *sql,
@@ -39,6 +46,10 @@ PGresult *pr_pgsql_box_run(struct pgsql_box *box, const char *sql,
 /* One message, as often as it takes. POSTROOM_OK or POSTROOM_DUPLICATE, or a failure. */
 int pr_pgsql_box_insert(struct pgsql_box *box, const postroom_message *message,
 			postroom_receipt *receipt, struct pr_err *err);
+
+/* pgsql_inbox.c */
+int pr_pgsql_box_accept(postroom_box *box, const struct pr_entry *entry,
+			postroom_inbox_state *ret_state, struct pr_err *err);
 
 /* pgsql_bulk.c: many, with receipts that may be NULL. */
 int pr_pgsql_box_insert_many(struct pgsql_box *box, const postroom_message *messages, size_t count,

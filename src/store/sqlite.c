@@ -476,4 +476,8 @@ const struct pr_store_ops pr_store_sqlite = {
 	.stats = pr_sqlite_stats,
 	.lease = pr_sqlite_lease,
 	.forget = pr_sqlite_forget,
+	.inbox_list = pr_sqlite_inbox_list,
+	.inbox_retry = pr_sqlite_inbox_retry,
+	.inbox_purge = pr_sqlite_inbox_purge,
+	.inbox_stats = pr_sqlite_inbox_stats,
 };

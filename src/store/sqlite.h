@@ -288,4 +288,15 @@ int pr_sqlite_lease(struct postroom_store *store, const enum pr_lease_kind *want
 int pr_sqlite_forget(struct postroom_store *store, int64_t older_than_ms, int32_t limit, bool alone,
 		     int64_t *ret, struct pr_err *err);
 
+/* sqlite_inbox.c */
+int pr_sqlite_inbox_list(struct postroom_store *store, const postroom_inbox_filter *filter,
+			 int32_t limit, postroom_inbox_row_fn fn, void *context,
+			 struct pr_err *err);
+int pr_sqlite_inbox_retry(struct postroom_store *store, const postroom_inbox_filter *filter,
+			  int32_t limit, int64_t *ret, struct pr_err *err);
+int pr_sqlite_inbox_purge(struct postroom_store *store, const postroom_inbox_filter *filter,
+			  int32_t limit, bool alone, int64_t *ret, struct pr_err *err);
+int pr_sqlite_inbox_stats(struct postroom_store *store, postroom_inbox_counts *ret,
+			  postroom_inbox_handler_fn fn, void *context, struct pr_err *err);
+
 #endif

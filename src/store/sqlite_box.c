@@ -6,7 +6,7 @@
  * 2. Nothing is left open: after each call the statements are reset.
  */
 #include "base/time.h"
-#include "store/sqlite.h"
+#include "store/sqlite_box.h"
 
 #include <postroom/sqlite.h>
 #include <stdlib.h>
@@ -28,19 +28,22 @@
 	"UNION ALL SELECT id, NULL, NULL FROM postroom_dedupe "                                    \
 	"WHERE namespace = ?1 AND topic = ?2 AND dedupe_key = ?3 LIMIT 1"
 
-struct sqlite_box {
-	struct postroom_box base;
-	sqlite3 *db;
-	sqlite3_stmt *insert;
-	sqlite3_stmt *find;
-};
-
-static int prepare(struct sqlite_box *box, sqlite3_stmt **stmt, const char *sql, struct pr_err *err)
+int pr_sqlite_box_prepare(struct sqlite_box *box, sqlite3_stmt **stmt, const char *sql,
+			  const char *doing, struct pr_err *err)
 {
 	if (*stmt || sqlite3_prepare_v3(box->db, sql, -1, SQLITE_PREPARE_PERSISTENT, stmt, NULL) ==
 			     SQLITE_OK)
 		return POSTROOM_OK;
-	return pr_sqlite_fail(box->db, NULL, "enqueue", err);
+	return pr_sqlite_fail(box->db, NULL, doing, err);
+}
+
+int pr_sqlite_box_outcome(const struct sqlite_box *box, bool was_open, int status,
+			  struct pr_err *err)
+{
+	if (status >= 0 || !was_open || !sqlite3_get_autocommit(box->db))
+		return status;
+	err->status = POSTROOM_TX_ABORTED;
+	return pr_err_prefix(err, "the transaction was rolled back");
 }
 
 static void bind_message(sqlite3_stmt *stmt, const struct pr_prepared *message, const char *id)
@@ -80,7 +83,7 @@ static bool same_bytes(sqlite3_stmt *stmt, int column, struct pr_span expected)
 static int find_first(struct sqlite_box *box, const struct pr_prepared *message,
 		      postroom_receipt *receipt, struct pr_err *err)
 {
-	int status = prepare(box, &box->find, FIND, err);
+	int status = pr_sqlite_box_prepare(box, &box->find, FIND, "enqueue", err);
 
 	if (status < 0)
 		return status;
@@ -106,7 +109,7 @@ static int insert_one(struct sqlite_box *box, const struct pr_prepared *message,
 		      postroom_receipt *receipt, struct pr_err *err)
 {
 	bool was_open = !sqlite3_get_autocommit(box->db);
-	int status = prepare(box, &box->insert, INSERT, err);
+	int status = pr_sqlite_box_prepare(box, &box->insert, INSERT, "enqueue", err);
 
 	if (status < 0)
 		return status;
@@ -119,13 +122,7 @@ static int insert_one(struct sqlite_box *box, const struct pr_prepared *message,
 	sqlite3_reset(box->insert);
 	if (status >= 0 && sqlite3_changes(box->db) == 0)
 		status = find_first(box, message, receipt, err);
-	/* A full disk, an I/O error or no memory may have made SQLite roll it all back. */
-	if (status < 0 && was_open && sqlite3_get_autocommit(box->db)) {
-		status = POSTROOM_TX_ABORTED;
-		err->status = status;
-		pr_err_prefix(err, "the transaction was rolled back");
-	}
-	return status;
+	return pr_sqlite_box_outcome(box, was_open, status, err);
 }
 
 static int insert(postroom_box *base, const postroom_message *messages, size_t count,
@@ -158,11 +155,15 @@ static void free_box(postroom_box *base)
 
 	sqlite3_finalize(box->insert);
 	sqlite3_finalize(box->find);
+	sqlite3_finalize(box->once);
+	sqlite3_finalize(box->submit);
+	sqlite3_finalize(box->state);
 	free(box);
 }
 
 static const struct pr_box_ops box_ops = {
 	.insert = insert,
+	.accept = pr_sqlite_box_accept,
 	.in_transaction = in_transaction,
 	.free = free_box,
 };

@@ -171,6 +171,17 @@ struct pr_store_ops {
 	 */
 	int (*forget)(struct postroom_store *store, int64_t older_than_ms, int32_t limit,
 		      bool alone, int64_t *ret, struct pr_err *err);
+
+	/* The same of the inbox, with filters that have been checked. */
+	int (*inbox_list)(struct postroom_store *store, const postroom_inbox_filter *filter,
+			  int32_t limit, postroom_inbox_row_fn fn, void *context,
+			  struct pr_err *err);
+	int (*inbox_retry)(struct postroom_store *store, const postroom_inbox_filter *filter,
+			   int32_t limit, int64_t *ret, struct pr_err *err);
+	int (*inbox_purge)(struct postroom_store *store, const postroom_inbox_filter *filter,
+			   int32_t limit, bool alone, int64_t *ret, struct pr_err *err);
+	int (*inbox_stats)(struct postroom_store *store, postroom_inbox_counts *ret,
+			   postroom_inbox_handler_fn fn, void *context, struct pr_err *err);
 };
 
 /* Every store begins with this. */
@@ -195,10 +206,26 @@ void pr_store_close(struct postroom_store *store);
 /* POSTROOM_LEASE_LOST, said in words. */
 int pr_store_lease_lost(size_t lost, size_t count, struct pr_err *err);
 
+/* As the tables write it, and back. */
+const char *pr_inbox_state_name(postroom_inbox_state state);
+postroom_inbox_state pr_inbox_state(const char *name);
+void pr_inbox_counts_add(postroom_inbox_counts *total, const postroom_inbox_counts *more);
+
 /* Sums, and the older of the ages. */
 void pr_counts_add(postroom_counts *total, const postroom_counts *more);
 
-/* The application's side of a connection; outbox/enqueue.c checks, this writes. */
+/* What the inbox is given: an event that is handled in this transaction, or a command. */
+struct pr_entry {
+	const char *id;
+	const char *handler;
+	bool completed;
+	const char *payload; /* NULL if none */
+};
+
+/*
+ * The application's side of a connection; outbox/enqueue.c and inbox/accept.c
+ * check, this writes.
+ */
 struct pr_box_ops {
 	/*
 	 * Writes checked messages and fills receipts, which may be NULL. On failure
@@ -207,6 +234,13 @@ struct pr_box_ops {
 	 */
 	int (*insert)(postroom_box *box, const postroom_message *messages, size_t count,
 		      postroom_receipt *receipts, size_t *ret_at, struct pr_err *err);
+	/*
+	 * Writes a checked entry, unless there is one with its id and handler:
+	 * POSTROOM_OK or POSTROOM_DUPLICATE. *ret_state is set for what is not
+	 * completed by this call.
+	 */
+	int (*accept)(postroom_box *box, const struct pr_entry *entry,
+		      postroom_inbox_state *ret_state, struct pr_err *err);
 	bool (*in_transaction)(postroom_box *box);
 	void (*free)(postroom_box *box);
 };

@@ -24,7 +24,7 @@ sinks:
 routes:
   - { topic: "orders.*", sink: bus }
   - { namespace: billing, sink: hooks }
-retention: { delivered: 0, dead: 90d, dedupe: never }
+retention: { delivered: 0, dead: 90d, dedupe: never, inbox: 60d }
 '''
 
 
@@ -64,7 +64,7 @@ def G1_a_file_says_everything(check):
         'lease': '40s', 'poll_interval': '1s', 'max_attempts': 10, 'base_delay': '1s',
         'max_delay': '5m', 'backoff': 'exponential', 'on_dead': 'block',
         'max_error_length': 2000, 'publish_timeout': '10s', 'shutdown_grace': '20s'}
-    assert shown['retention'] == {'delivered': '0', 'dead': '90d', 'dedupe': 'never'}
+    assert shown['retention'] == {'delivered': '0', 'dead': '90d', 'dedupe': 'never', 'inbox': '60d'}
     assert shown['sinks'] == {
         'bus': {'url': 'file:bus.ndjson', 'concurrency': 7, 'rate': '90/m', 'sync': 'no'},
         'hooks': {'url': 'exec:./deliver ${TOPIC}', 'concurrency': None, 'rate': None}}
@@ -184,7 +184,7 @@ routes:
   - { topic: a, sink: buss }
   - { topik: a }
   - 5
-retention: { inbox: 3d, dead: soon }
+retention: { inbox: 0, dead: soon }
 ''') == [
         'c.yaml:1: databse: unknown; did you mean database?',
         'c.yaml:7: admin: this version does not know it yet; leave it out',
@@ -194,7 +194,8 @@ retention: { inbox: 3d, dead: soon }
         'c.yaml:3: relay.batch_szie: unknown; did you mean batch_size?',
         'c.yaml:19: retention.dead takes never or a duration like 250ms, 5s, 10m, 2h or 7d '
         'from 0s to 36525d, not "soon"',
-        'c.yaml:19: retention.inbox: this version does not know it yet; leave it out',
+        'c.yaml:19: retention.inbox takes never or a duration like 250ms, 5s, 10m, 2h or 7d '
+        'from 1ms to 36525d, not "0"',
         'c.yaml:9: sinks.bus.concurrency takes a whole number from 1 to 10000, not "0"',
         'c.yaml:9: sinks.bus: has no url; say where it is, as in url: "file:out.ndjson"',
         "c.yaml:10: sinks.odd name: a sink's name consists of letters, digits, _ and -",

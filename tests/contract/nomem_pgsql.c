@@ -88,6 +88,7 @@ void make_world(void)
 	app_sql("DROP TABLE IF EXISTS business");
 	app_sql("DELETE FROM postroom_outbox");
 	app_sql("DELETE FROM postroom_dedupe");
+	app_sql("DELETE FROM postroom_inbox");
 }
 
 void end_world(void)

@@ -146,6 +146,13 @@ PGSQL_TEST(E6_the_functions_are_what_was_promised)
 			    "FROM pg_proc WHERE proname = 'postroom_key'"),
 		  "tenant text, category text, entity text, kind text, version text DEFAULT "
 		  "'0'::text uuid");
+	CHECK_STR(text(app, "SELECT pg_get_function_arguments(oid) || ' ' || prorettype::regtype "
+			    "FROM pg_proc WHERE proname = 'postroom_inbox_once'"),
+		  "id text, handler text boolean");
+	CHECK_STR(text(app, "SELECT pg_get_function_arguments(oid) "
+			    "FROM pg_proc WHERE proname = 'postroom_inbox_submit'"),
+		  "handler text, id text, payload jsonb DEFAULT NULL::jsonb, OUT status text, "
+		  "OUT duplicate boolean");
 }
 
 /* Whatever the session's settings are: names carry their schema, and literals are plain. */

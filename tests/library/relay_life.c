@@ -227,6 +227,7 @@ TEST(D1_wrong_options_are_refused_by_name)
 	CHECK_CONTAINS(REFUSE(.retention_ms = -3), "retention_ms is -3");
 	CHECK_CONTAINS(REFUSE(.dedupe_retention_ms = POSTROOM_AT_ONCE),
 		       "dedupe_retention_ms is -2");
+	CHECK_CONTAINS(REFUSE(.inbox_retention_ms = POSTROOM_AT_ONCE), "inbox_retention_ms is -2");
 	CHECK_CONTAINS(REFUSE(.log_level = (postroom_log_level)3), "log_level is 3");
 	CHECK_CONTAINS(REFUSE(.backoff = (postroom_backoff)2), "backoff is 2");
 	CHECK_CONTAINS(REFUSE(.on_dead = (postroom_on_dead)2), "on_dead is 2");

@@ -44,6 +44,7 @@ static void drain(int64_t workers, int32_t max_attempts)
 			    .max_error_length = 200 },
 		.retention_ms = -1,
 		.dedupe_retention_ms = -1,
+		.inbox_retention_ms = -1,
 		.drain = true,
 		.log_level = PR_LOG_WARN,
 	};

@@ -40,14 +40,14 @@ class Role(Postroom):
         for command in commands:
             result = self(*command)
             assert result.code == 1 and len(result.err.splitlines()) == 1, result
-            assert re.search('permission denied for (table postroom_outbox|view postroom_messages)', result.err), result
+            assert re.search('permission denied for (table postroom_(outbox|inbox)|view postroom_messages)', result.err), result
 
 
 @pytest.fixture
 def roles(unmigrated, place, database, sql, tmp_path):
-    """producer, relay and reader, as the file makes them; all databases share them, hence the names."""
+    """producer, consumer, relay and reader, as the file makes them; all databases share them, hence the names."""
     unmigrated.ok('migrate', '--schema', SCHEMA)
-    names = {kind: f'{kind} {uuid.uuid4().hex[:8]}' for kind in ('producer', 'relay', 'reader')}
+    names = {kind: f'{kind} {uuid.uuid4().hex[:8]}' for kind in ('producer', 'consumer', 'relay', 'reader')}
     for name in names.values():
         sql(f'CREATE ROLE "{name}" LOGIN')
     variables = [word for kind, name in [('schema', SCHEMA), *names.items()]
@@ -92,6 +92,43 @@ def test_a_producer_enqueues_by_every_way_and_reads_no_payload(roles, sql, tmp_p
                      ['purge', '--status', 'dead', '--yes'])
 
 
+def test_a_consumer_accepts_by_every_way_and_reads_no_payload(roles, sql):
+    consumer = roles['consumer']
+    assert consumer.sql("SELECT postroom_inbox_once('e', 'h'), postroom_inbox_once('e', 'h')") == [(True, False)]
+    assert consumer.ok('inbox', 'submit', 'h', 'e', '--json').object == {
+        'id': 'e', 'handler': 'h', 'status': 'completed', 'duplicate': True}
+    assert consumer.ok('inbox', 'submit', 'h', 'c', '{"n": 1}', '--json').object['duplicate'] is False
+    assert consumer.sql("SELECT * FROM postroom_inbox_submit('h', 'c', '{}')") == [('pending', True)]
+    consumer.sql("INSERT INTO postroom_inbox (id, handler_name, status) VALUES ('e', 'h', 'completed') "
+                 "ON CONFLICT DO NOTHING RETURNING id")
+    assert sql(f'SELECT count(*) FROM "{SCHEMA}".postroom_inbox') == [(2,)]
+    consumer.may_not(*NOT_ITS_BUSINESS, 'SELECT payload FROM postroom_inbox', 'DELETE FROM postroom_inbox',
+                     "UPDATE postroom_inbox SET status = 'dead'", 'TRUNCATE postroom_inbox',
+                     "INSERT INTO postroom_inbox (id, handler_name, attempts) VALUES ('a', 'h', 9)",
+                     'SELECT id FROM postroom_outbox',
+                     "INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')")
+    consumer.refused(['inbox', 'list'], ['inbox', 'show', 'c'], ['inbox', 'retry', '--dead'],
+                     ['inbox', 'purge', '--status', 'dead', '--yes'], ['stats'])
+    for role in ('producer', 'relay', 'reader'):
+        line = roles[role].fails(1, 'inbox', 'submit', 'h', 'new')
+        assert 'inbox submit: ' in line and 'the role needs INSERT' in line
+
+
+def test_a_relay_looks_after_the_inbox(roles, sql):
+    relay = roles['relay']
+    roles['consumer'].sql("SELECT postroom_inbox_once('e', 'h'), postroom_inbox_submit('h', 'c')")
+    sql(f'''UPDATE "{SCHEMA}".postroom_inbox SET status = 'dead' WHERE id = 'c' ''')
+    relay.ok('inbox', 'retry', 'h', 'c')
+    assert relay.stats()['inbox']['pending'] == 1
+    running = relay.start('--schema', SCHEMA, 'relay', '--to', 'null:', '--inbox-retention', '1ms',
+                          stderr=subprocess.DEVNULL)
+    wait_until(lambda: relay.stats()['inbox']['completed'] == 0, 'the old one to go')
+    running.terminate()
+    assert running.wait() == 0
+    relay.may_not("UPDATE postroom_inbox SET payload = '1'", "UPDATE postroom_inbox SET id = 'x'",
+                  'TRUNCATE postroom_inbox')
+
+
 def test_a_relay_does_all_that_a_relay_does_and_writes_no_message(roles, sql, tmp_path):
     relay = roles['relay']
     for n in range(5):
@@ -134,10 +171,13 @@ def test_a_reader_looks_and_changes_nothing(roles):
     assert reader.stats()['pending'] == 1
     assert [row['id'] for row in reader.rows()] == [id]
     assert reader.show(id)['payload'] == {'n': 1}
+    roles['consumer'].sql("SELECT postroom_inbox_submit('h', 'c', '1')")
+    assert reader.ok('inbox', 'show', 'c', '--json').object['payload'] == 1
     reader.may_not(*NOT_ITS_BUSINESS, "INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')",
                    "UPDATE postroom_outbox SET status = 'dead'", 'DELETE FROM postroom_outbox',
                    "SELECT nextval('postroom_outbox_seq_seq')", "SELECT setval('postroom_sleepers', 1)",
-                   'SELECT * FROM postroom_outbox FOR UPDATE')
+                   'SELECT * FROM postroom_outbox FOR UPDATE', 'DELETE FROM postroom_inbox',
+                   "UPDATE postroom_inbox SET status = 'dead'")
     reader.refused(['enqueue', 't', '1'], ['retry', '--dead'], ['retry', id],
                    ['purge', '--status', 'dead', '--yes'])
 

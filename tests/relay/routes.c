@@ -70,6 +70,7 @@ static struct pr_relay_config config_with(const struct pr_relay_route *routes, s
 			    .max_error_length = 100 },
 		.retention_ms = -1,
 		.dedupe_retention_ms = -1,
+		.inbox_retention_ms = -1,
 		.log_level = PR_LOG_INFO,
 		.log = keep_event,
 	};

@@ -141,3 +141,62 @@ SELECT id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, pa
 	content_type, headers, status, attempts, claims, next_attempt_at, locked_by, locked_until,
 	last_attempt_at, last_error, created_at, updated_at, delivered_at
 FROM postroom_outbox;
+
+-- What a handler has done, is doing, or has been told to do: one row for each event or
+-- command and handler (N1). `seq`, `claims`, `apart` and the columns of a lease are as in the outbox.
+CREATE TABLE postroom_inbox (
+	seq INTEGER PRIMARY KEY AUTOINCREMENT,
+	id TEXT NOT NULL
+		CONSTRAINT "id: 1 to 1024 bytes" CHECK (length(CAST(id AS BLOB)) BETWEEN 1 AND 1024 AND instr(id, char(0)) = 0),
+	handler_name TEXT NOT NULL
+		CONSTRAINT "handler_name: 1 to 255 bytes without control characters" CHECK (length(CAST(handler_name AS BLOB)) BETWEEN 1 AND 255
+			AND handler_name NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || ']*'
+			AND instr(handler_name, char(0)) = 0),
+	status TEXT NOT NULL DEFAULT 'pending'
+		CONSTRAINT "status: pending, active, completed or dead" CHECK (status IN ('pending', 'active', 'completed', 'dead')),
+	payload TEXT
+		CONSTRAINT "payload: valid JSON, 64 MiB at most" CHECK (payload IS NULL OR (json_valid(payload) AND instr(payload, char(0)) = 0
+			AND length(CAST(payload AS BLOB)) <= 67108864)),
+	checkpoint TEXT
+		CONSTRAINT "checkpoint: valid JSON" CHECK (checkpoint IS NULL OR (json_valid(checkpoint) AND instr(checkpoint, char(0)) = 0)),
+	steps TEXT NOT NULL DEFAULT '{}'
+		CONSTRAINT "steps: a JSON object" CHECK (json_valid(steps) AND json_type(steps) IS 'object'),
+	attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+	claims INTEGER NOT NULL DEFAULT 0 CHECK (claims >= 0),
+	next_attempt_at INTEGER NOT NULL
+		DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+	locked_by TEXT,
+	locked_until INTEGER,
+	last_attempt_at INTEGER,
+	last_error TEXT,
+	created_at INTEGER NOT NULL
+		DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+	-- Since when it is what it is; retention goes by it.
+	updated_at INTEGER NOT NULL
+		DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+	processed_at INTEGER,
+	apart INTEGER NOT NULL DEFAULT 0,
+
+	UNIQUE (id, handler_name),
+	CONSTRAINT "locked_by, locked_until: set while active, and only then" CHECK ((status = 'active') = (locked_by IS NOT NULL) AND (locked_by IS NULL) = (locked_until IS NULL)),
+	CONSTRAINT "payload: no \u0000 and no half of a surrogate pair" CHECK (payload IS NULL OR instr(payload, '\u') = 0 OR (
+		instr(replace(payload, '\\', '  '), '\u0000') = 0
+		AND replace(payload, '\\', '  ') NOT GLOB '*\u[dD][89abAB]??[^\]*'
+		AND replace(payload, '\\', '  ') NOT GLOB '*\u[dD][89abAB]??\[^u]*'
+		AND replace(payload, '\\', '  ') NOT GLOB '*\u[dD][89abAB]??\u[^dD]*'
+		AND replace(payload, '\\', '  ') NOT GLOB '*\u[dD][89abAB]??\u[dD][^c-fC-F]*'
+		AND '      ' || replace(payload, '\\', '  ') NOT GLOB '*[^\]?????\u[dD][c-fC-F]*'
+		AND '      ' || replace(payload, '\\', '  ') NOT GLOB '*\[^u]????\u[dD][c-fC-F]*'
+		AND '      ' || replace(payload, '\\', '  ') NOT GLOB '*\u[^dD]???\u[dD][c-fC-F]*'
+		AND '      ' || replace(payload, '\\', '  ') NOT GLOB '*\u[dD][^89abAB]??\u[dD][c-fC-F]*'))
+) STRICT;
+
+CREATE INDEX postroom_inbox_pending
+	ON postroom_inbox (next_attempt_at, seq) WHERE status = 'pending';
+CREATE INDEX postroom_inbox_leased
+	ON postroom_inbox (locked_until) WHERE status = 'active';
+-- N4
+CREATE INDEX postroom_inbox_completed
+	ON postroom_inbox (updated_at) WHERE status = 'completed';
+CREATE INDEX postroom_inbox_dead
+	ON postroom_inbox (seq) WHERE status = 'dead';

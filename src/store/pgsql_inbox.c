@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inbox: accepting events and commands on the application's connection
+ * (N2, N3), and what the operator does with them (N4).
+ *
+ * 1. Accepting begins, commits and rolls back nothing, opens no savepoint, and
+ *    keeps nothing in the session. It writes first and looks afterwards: the
+ *    primary key makes parallel duplicates wait for each other's outcome.
+ * 2. "Somebody has it" is not "it is there": who finds neither a free place nor
+ *    a row tries again, a bounded number of times.
+ * 3. Retry and purge touch only the states they are for, checked in the very
+ *    statement that changes the row; each call is one short transaction that
+ *    skips what others hold.
+ */
+#include "store/pgsql_box.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TRIES 50
+
+#define ON_CONFLICT "ON CONFLICT (id, handler_name) DO NOTHING RETURNING id"
+#define ONCE                                                                                \
+	"INSERT INTO {schema}postroom_inbox (id, handler_name, status, next_attempt_at, "    \
+	"created_at, updated_at, processed_at) SELECT $1, $2, 'completed', now.at, now.at, " \
+	"now.at, now.at FROM (SELECT clock_timestamp()) AS now(at) " ON_CONFLICT
+#define SUBMIT                                                                              \
+	"INSERT INTO {schema}postroom_inbox (id, handler_name, payload, next_attempt_at, "   \
+	"created_at, updated_at) SELECT $1, $2, $3::jsonb, now.at, now.at, now.at "          \
+	"FROM (SELECT clock_timestamp()) AS now(at) " ON_CONFLICT
+#define STATE "SELECT status FROM {schema}postroom_inbox WHERE id = $1 AND handler_name = $2"
+
+/* POSTROOM_OK, or POSTROOM_DUPLICATE when the place was taken. */
+static int write_entry(struct pgsql_box *box, const struct pr_entry *entry, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+
+	pr_pgsql_text(&params, entry->id);
+	pr_pgsql_text(&params, entry->handler);
+	if (!entry->completed)
+		pr_pgsql_text(&params, entry->payload);
+	result = pr_pgsql_box_run(box, entry->completed ? ONCE : SUBMIT, &params, err);
+	if (!result)
+		return err->status;
+	return PQntuples(result) == 1 ? POSTROOM_OK : POSTROOM_DUPLICATE;
+}
+
+/* POSTROOM_DUPLICATE with its state, or POSTROOM_NOT_FOUND. */
+static int read_state(struct pgsql_box *box, const struct pr_entry *entry,
+		      postroom_inbox_state *ret, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+
+	pr_pgsql_text(&params, entry->id);
+	pr_pgsql_text(&params, entry->handler);
+	result = pr_pgsql_box_run(box, STATE, &params, err);
+	if (!result)
+		return err->status;
+	if (PQntuples(result) == 0)
+		return POSTROOM_NOT_FOUND;
+	*ret = pr_inbox_state(PQgetvalue(result, 0, 0));
+	return POSTROOM_DUPLICATE;
+}
+
+static int submit(struct pgsql_box *box, const struct pr_entry *entry, postroom_inbox_state *ret,
+		  struct pr_err *err)
+{
+	for (int i = 0; i < TRIES; i++) {
+		int status = write_entry(box, entry, err);
+
+		*ret = POSTROOM_INBOX_PENDING;
+		if (status == POSTROOM_DUPLICATE)
+			status = read_state(box, entry, ret, err);
+		if (status != POSTROOM_NOT_FOUND)
+			return status;
+	}
+	return pr_err_set(err, POSTROOM_BUSY, "%s: \"%.60s\" comes and goes; try again", box->doing,
+			  entry->id);
+}
+
+int pr_pgsql_box_accept(postroom_box *base, const struct pr_entry *entry,
+			postroom_inbox_state *ret_state, struct pr_err *err)
+{
+	struct pgsql_box *box = (struct pgsql_box *)base;
+	int status = pr_pgsql_box_begin(box, entry->completed ? "inbox once" : "inbox submit", err);
+
+	if (status < 0)
+		return status;
+	return entry->completed ? write_entry(box, entry, err) : submit(box, entry, ret_state, err);
+}
+
+#define TIME(column) "(extract(epoch FROM " column ") * 1000000)::bigint"
+
+/* A plain INSERT of what is completed need not say when: that is when it was written. */
+#define ROW                                                                                 \
+	"seq, id, handler_name, status, payload::text, checkpoint::text, steps::text, "      \
+	"attempts, claims, " TIME("next_attempt_at") ", locked_by, " TIME("locked_until")    \
+	", " TIME("last_attempt_at") ", last_error, " TIME("created_at") ", "                \
+	TIME("updated_at") ", CASE WHEN status = 'completed' THEN "                          \
+	TIME("coalesce(processed_at, updated_at)") " END"
+
+#define FILTER "($1::text IS NULL OR handler_name = $1) AND ($2::text IS NULL OR id = $2) "
+
+/* A condition that the indexes of the states know: a literal, not a parameter. */
+static const char *condition_for(const char *status)
+{
+	static const struct {
+		const char *status;
+		const char *condition;
+	} kinds[] = {
+		{ "pending", "status = 'pending' AND " },
+		{ "active", "status = 'active' AND " },
+		{ "completed", "status = 'completed' AND " },
+		{ "dead", "status = 'dead' AND " },
+	};
+
+	for (size_t i = 0; status && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (strcmp(kinds[i].status, status) == 0)
+			return kinds[i].condition;
+	}
+	return "";
+}
+
+/* before, the condition of the status, the filter, and after are one statement. */
+static PGresult *query(struct pgsql_store *store, const char *before, const char *status,
+		       const char *after, struct pgsql_params *params, const char *doing,
+		       struct pr_err *err)
+{
+	PR_CLEANUP_BUF struct pr_buf sql = { 0 };
+	PGresult *result = NULL;
+	char *text = NULL;
+
+	pr_buf_printf(&sql, "%s%s" FILTER "%s", before, condition_for(status), after);
+	if (!sql.failed)
+		text = pr_pgsql_sql(store, NULL, sql.data);
+	if (text)
+		result = pr_pgsql_query(store, text, params, doing, err);
+	else
+		pr_err_nomem(err);
+	free(text);
+	return result;
+}
+
+static const char *text_at(const PGresult *result, int row, int column)
+{
+	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
+}
+
+static int64_t number_at(const PGresult *result, int row, int column)
+{
+	return PQgetisnull(result, row, column) ? 0 : atoll(PQgetvalue(result, row, column));
+}
+
+static int hand_over(const PGresult *result, int at, postroom_inbox_row_fn fn, void *context)
+{
+	const postroom_inbox_row row = {
+		.seq = number_at(result, at, 0),
+		.id = text_at(result, at, 1),
+		.handler = text_at(result, at, 2),
+		.status = text_at(result, at, 3),
+		.payload = text_at(result, at, 4),
+		.checkpoint = text_at(result, at, 5),
+		.steps = text_at(result, at, 6),
+		.attempts = (int32_t)number_at(result, at, 7),
+		.claims = number_at(result, at, 8),
+		.next_attempt_at_us = number_at(result, at, 9),
+		.locked_by = text_at(result, at, 10),
+		.locked_until_us = number_at(result, at, 11),
+		.last_attempt_at_us = number_at(result, at, 12),
+		.last_error = text_at(result, at, 13),
+		.created_at_us = number_at(result, at, 14),
+		.updated_at_us = number_at(result, at, 15),
+		.processed_at_us = number_at(result, at, 16),
+	};
+
+	return fn(context, &row);
+}
+
+int pr_pgsql_inbox_list(struct postroom_store *base, const postroom_inbox_filter *filter,
+			int32_t limit, postroom_inbox_row_fn fn, void *context,
+			struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+
+	pr_pgsql_text(&params, filter->handler);
+	pr_pgsql_text(&params, filter->id);
+	pr_pgsql_number(&params, filter->before_seq ? filter->before_seq : INT64_MAX);
+	pr_pgsql_number(&params, limit);
+	result = query(pgsql_store(base), "SELECT " ROW " FROM {schema}postroom_inbox WHERE ",
+		       filter->status, "AND seq < $3::bigint ORDER BY seq DESC LIMIT $4::int",
+		       &params, "reading the inbox", err);
+	if (!result)
+		return err->status;
+	for (int row = 0; row < PQntuples(result); row++) {
+		if (hand_over(result, row, fn, context) != 0)
+			break;
+	}
+	return POSTROOM_OK;
+}
+
+#define FIND                                                                                \
+	PG_ALONE("$5") "old AS MATERIALIZED (SELECT ctid FROM {schema}postroom_inbox "        \
+		       "WHERE (SELECT mine FROM turn) AND "
+#define AT_MOST(order)                                                                      \
+	"AND updated_at <= (SELECT clock_timestamp() - $3::bigint * interval '1 millisecond') " \
+	"ORDER BY " order " LIMIT $4::int FOR UPDATE SKIP LOCKED) "
+#define FOUND "WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))"
+#define RETRY                                                                               \
+	AT_MOST("seq") "UPDATE {schema}postroom_inbox SET status = 'pending', apart = 0, "    \
+		       "attempts = 0, next_attempt_at = clock_timestamp(), "                  \
+		       "updated_at = clock_timestamp() " FOUND
+#define PURGE(order) AT_MOST(order) "DELETE FROM {schema}postroom_inbox " FOUND
+
+/* Finds rows of this status by the filter; sql is what is done with them. */
+static int change(struct pgsql_store *store, const char *state, const char *sql,
+		  const postroom_inbox_filter *filter, int32_t limit, bool alone,
+		  const char *doing, int64_t *ret, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+	int status = pr_pgsql_go_by_index(store, err);
+
+	if (status < 0)
+		return status;
+	pr_pgsql_text(&params, filter->handler);
+	pr_pgsql_text(&params, filter->id);
+	pr_pgsql_number(&params, filter->older_than_ms);
+	pr_pgsql_number(&params, limit);
+	pr_pgsql_text(&params, alone ? "t" : "f");
+	result = query(store, FIND, state, sql, &params, doing, err);
+	if (!result)
+		return err->status;
+	*ret = atoll(PQcmdTuples(result));
+	return POSTROOM_OK;
+}
+
+int pr_pgsql_inbox_retry(struct postroom_store *base, const postroom_inbox_filter *filter,
+			 int32_t limit, int64_t *ret, struct pr_err *err)
+{
+	return change(pgsql_store(base), "dead", RETRY, filter, limit, false,
+		      "retrying what is dead", ret, err);
+}
+
+int pr_pgsql_inbox_purge(struct postroom_store *base, const postroom_inbox_filter *filter,
+			 int32_t limit, bool alone, int64_t *ret, struct pr_err *err)
+{
+	bool dead = strcmp(filter->status, "dead") == 0;
+
+	return change(pgsql_store(base), filter->status, dead ? PURGE("seq") : PURGE("updated_at"),
+		      filter, limit, alone, "purging the inbox", ret, err);
+}
+
+#define COUNT                                                                               \
+	"SELECT handler_name, count(*) FILTER (WHERE status = 'pending'), "                  \
+	"count(*) FILTER (WHERE status = 'active'), "                                        \
+	"count(*) FILTER (WHERE status = 'completed'), "                                     \
+	"count(*) FILTER (WHERE status = 'dead') FROM {schema}postroom_inbox WHERE "
+
+int pr_pgsql_inbox_stats(struct postroom_store *base, postroom_inbox_counts *ret,
+			 postroom_inbox_handler_fn fn, void *context, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	postroom_inbox_counts total = { 0 };
+	struct pgsql_params all = { 0 };
+
+	pr_pgsql_text(&all, NULL);
+	pr_pgsql_text(&all, NULL);
+	result = query(pgsql_store(base), COUNT, NULL, "GROUP BY handler_name ORDER BY handler_name",
+		       &all, "counting the inbox", err);
+	if (!result)
+		return err->status;
+	for (int row = 0; row < PQntuples(result); row++) {
+		const postroom_inbox_counts counts = {
+			.pending = number_at(result, row, 1),
+			.active = number_at(result, row, 2),
+			.completed = number_at(result, row, 3),
+			.dead = number_at(result, row, 4),
+		};
+
+		pr_inbox_counts_add(&total, &counts);
+		if (fn)
+			fn(context, PQgetvalue(result, row, 0), &counts);
+	}
+	*ret = total;
+	return POSTROOM_OK;
+}
