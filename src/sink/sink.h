@@ -134,6 +134,16 @@ size_t *pr_sink_order(postroom_delivery *items, size_t count, struct pr_arena *a
 /* Empties a buffer between batches; what one huge message made of it is given back. */
 void pr_sink_trim(struct pr_buf *buf);
 
+/* For OpenSSL, which would ask for the password of a locked key itself, on the terminal or stdin. */
+static inline int pr_sink_ask_nobody(char *room, int size, int writing, void *context)
+{
+	(void)room;
+	(void)size;
+	(void)writing;
+	(void)context;
+	return -1;
+}
+
 extern const struct pr_sink_ops pr_sink_null;
 extern const struct pr_sink_ops pr_sink_stdout;
 extern const struct pr_sink_ops pr_sink_file;
