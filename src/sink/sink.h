@@ -37,6 +37,13 @@ struct pr_flight {
 /* False once the stop is requested or begin_until_us has passed: to be asked before each beginning. */
 bool pr_flight_may_begin(const struct pr_flight *flight);
 
+/* How many of count messages may be begun and not ended at once. */
+static inline size_t pr_flight_most(const struct pr_flight *flight, size_t count)
+{
+	return flight->concurrency > 0 && (size_t)flight->concurrency < count ?
+		       (size_t)flight->concurrency : count;
+}
+
 /*
  * poll() that also ends at until_us, when a stop is requested, and when its
  * grace is over. fds[0] is the flight's own; the caller's stand behind it.

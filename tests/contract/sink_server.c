@@ -289,6 +289,25 @@ TEST(the_deadline_is_kept_when_the_server_hangs)
 	check_all_arrived_in_order(items, BATCH);
 }
 
+TEST(D8_no_more_is_begun_than_the_concurrency_allows)
+{
+	postroom_delivery *items;
+
+	open_to(SERVER_HOST, server.port);
+	publish_one();
+	rig.flight.concurrency = 2;
+	items = rig_items(&rig, 5);
+	publish_until_delivered(items, 5);
+	CHECK(kill(server.pid, SIGSTOP) == 0);
+	CHECK(waitpid(server.pid, NULL, WUNTRACED) == server.pid);
+	items = rig_items(&rig, 5);
+	rig.flight.timeout_ms = SHORT_MS;
+	rig_publish(&rig, items, 5);
+	CHECK(kill(server.pid, SIGCONT) == 0);
+	CHECK_INT(count_of(items, 5, POSTROOM_UNREACHABLE), 2);
+	CHECK_INT(count_of(items, 5, POSTROOM_UNTRIED), 3);
+}
+
 static void *request_stop(void *context)
 {
 	size_t before = *(size_t *)context;
