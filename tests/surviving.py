@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from conftest import PROGRAM, wait_until
+from conftest import sanitized, wait_until
 
 # The command's parent is its guard, and the relay the guard's.
 KILL_THE_RELAY = 'kill -9 $(sed -n "s/^PPid:.//p" /proc/$PPID/status); sleep 60'
@@ -18,11 +18,6 @@ KILL_THE_RELAY = 'kill -9 $(sed -n "s/^PPid:.//p" /proc/$PPID/status); sleep 60'
 
 def words_in(path):
     return path.read_text().split() if path.exists() else []
-
-
-def sanitized():
-    program = pathlib.Path(PROGRAM).read_bytes()
-    return b'__asan_init' in program or b'__tsan_init' in program
 
 
 def enqueue(postroom, count, topic='good', env=None):

@@ -9,7 +9,8 @@
  * 2. Told to stop, or the sink away: what was not begun is released at once, its
  *    attempt given back. While it is away one message at a time is published.
  * 3. A message that did not arrive, whatever became of it, keeps back what stands
- *    behind it with its namespace, topic and key: that is released with it.
+ *    behind it with its namespace, topic and key: that is released with it. So does
+ *    one that arrived and was lost before it could be settled: it will arrive again.
  */
 #include "relay/worker.h"
 
@@ -17,6 +18,9 @@
 
 /* Nothing new is begun later than this into a slice; what has begun is then waited for. */
 #define SLICE_MS 1000
+
+/* One part in so many of the lease is kept for settling, and for renewing what is left. */
+#define SETTLE_PART 10
 
 static int64_t slice_ms(const struct pr_relay_config *config)
 {
@@ -29,9 +33,33 @@ static bool is_over(const postroom_delivery *item)
 	return item->verdict != POSTROOM_UNTRIED || item->settled != POSTROOM_OK;
 }
 
+static bool is_lost(const postroom_delivery *item)
+{
+	return item->settled == POSTROOM_LEASE_LOST;
+}
+
 static bool keeps_back(const postroom_delivery *item)
 {
-	return item->key && is_over(item) && item->verdict != POSTROOM_DELIVERED;
+	return item->key && is_over(item) &&
+	       (item->verdict != POSTROOM_DELIVERED || is_lost(item));
+}
+
+static bool any_lost(const postroom_delivery *items, size_t count)
+{
+	size_t i = 0;
+
+	while (i < count && !is_lost(&items[i]))
+		i++;
+	return i < count;
+}
+
+/* Not only the one right before it counts: that may have arrived and the one before that be lost. */
+static bool stands_behind(const postroom_delivery *items, const size_t *before, size_t at)
+{
+	do {
+		at = before[at];
+	} while (at != PR_SINK_NONE && !keeps_back(&items[at]));
+	return at != PR_SINK_NONE;
 }
 
 /* Whoever stands behind one that did not arrive is over too. */
@@ -48,7 +76,7 @@ static void keep_back(struct pr_worker *worker, postroom_delivery *items, size_t
 	for (; i < count; i++) {
 		/* Without the memory to tell keys apart all that have one wait. */
 		if (items[i].key && !is_over(&items[i]) &&
-		    (!before || (before[i] != PR_SINK_NONE && keeps_back(&items[before[i]]))))
+		    (!before || stands_behind(items, before, i)))
 			items[i].settled = POSTROOM_BUSY;
 	}
 }
@@ -76,11 +104,30 @@ static int bring_forward(struct pr_worker *worker, postroom_delivery *items, siz
 	return POSTROOM_OK;
 }
 
-/* What a slice may take, from its beginning to the end of the last that it began. */
+/*
+ * Some are lost: what stands behind them is released. The first of the items have been
+ * settled before; all that are over now are counted into *from.
+ */
+static int leave_behind(struct pr_worker *worker, postroom_delivery *items, size_t count,
+			size_t settled, size_t *from, struct pr_err *err)
+{
+	size_t gone;
+	int status;
+
+	keep_back(worker, items, count);
+	items += settled;
+	status = bring_forward(worker, items, count - settled, &gone, err);
+	if (status < 0)
+		return status;
+	*from += gone;
+	return pr_settle_items(worker, items, gone, err);
+}
+
+/* What a slice may take, from its beginning until the last that it began is settled. */
 static int64_t flight_ms(const struct pr_relay_config *config)
 {
 	return slice_ms(config) + config->publish_timeout_ms +
-	       config->publish_timeout_ms / PR_FLIGHT_END_PART;
+	       config->publish_timeout_ms / PR_FLIGHT_END_PART + config->lease_ms / SETTLE_PART;
 }
 
 /*
@@ -93,7 +140,7 @@ static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err
 	struct postroom_batch *batch = worker->batch;
 	postroom_delivery *items = batch->items + *from;
 	struct pr_lease renewed = pr_lease_from_now(config->lease_ms);
-	size_t count = batch->count - *from, gone;
+	size_t count = batch->count - *from;
 	int status;
 
 	if (pr_lease_left_ms(worker->lease) >= flight_ms(config))
@@ -107,12 +154,7 @@ static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err
 	worker->lease = renewed;
 	if (status >= 0)
 		return POSTROOM_OK;
-	keep_back(worker, items, count);
-	status = bring_forward(worker, items, count, &gone, err);
-	if (status < 0)
-		return status;
-	*from += gone;
-	return pr_settle_items(worker, items, gone, err);
+	return leave_behind(worker, items, count, 0, from, err);
 }
 
 /* Reads the breaker's evidence from the verdicts; true while the sink may be used. */
@@ -209,6 +251,10 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 		}
 		status = pr_settle_items(worker, items, done, err);
 		if (status < 0 || !usable || done == 0)
+			return status;
+		if (any_lost(items, done))
+			status = leave_behind(worker, items, left, done, from, err);
+		if (status < 0)
 			return status;
 	}
 	return POSTROOM_OK;

@@ -280,8 +280,7 @@ TEST(the_deadline_is_kept_when_the_server_hangs)
 
 	open_to(SERVER_HOST, server.port);
 	publish_one();
-	CHECK(kill(server.pid, SIGSTOP) == 0);
-	CHECK(waitpid(server.pid, NULL, WUNTRACED) == server.pid); /* all its threads */
+	server_stop(&server);
 	items = publish_in_vain(BATCH);
 	publish_in_vain(2); /* a new connection this time, to somebody who never says a word */
 	CHECK(kill(server.pid, SIGCONT) == 0);

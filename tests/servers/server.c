@@ -5,9 +5,12 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -71,6 +74,37 @@ void server_spawn(struct server *server, const char *const *argv)
 	if (log >= 0 && dup2(log, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0)
 		execvp(argv[0], (char *const *)argv);
 	_exit(127);
+}
+
+static bool stands_still(const char *task)
+{
+	char path[300], line[300] = "", *state;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/stat", task);
+	file = fopen(path, "r");
+	if (!file)
+		return true; /* it has ended */
+	state = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
+	fclose(file);
+	return state && state[2] == 'T';
+}
+
+void server_stop(struct server *server)
+{
+	char pattern[100];
+	bool still = false;
+
+	CHECK(kill(server->pid, SIGSTOP) == 0);
+	snprintf(pattern, sizeof(pattern), "/proc/%d/task/*", (int)server->pid);
+	while (!still) {
+		glob_t tasks;
+
+		still = glob(pattern, 0, NULL, &tasks) == 0;
+		for (size_t i = 0; still && i < tasks.gl_pathc; i++)
+			still = stands_still(tasks.gl_pathv[i]);
+		globfree(&tasks);
+	}
 }
 
 void server_kill(struct server *server)

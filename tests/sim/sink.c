@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The far side: it takes messages, refuses them, fails, hangs, goes away, and loses
+ * answers. What arrives arrives when it is begun.
+ *
+ * Found here: what is published without a lease that outlasts it, out of its key's
+ * turn, more often than faults explain, faster or wider than the limits, and probes
+ * beside probes.
+ */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct sim_sink {
+	struct pr_sink sink;
+	size_t number;
+};
+
+/* What becomes of one try. */
+struct
+try {
+	postroom_verdict verdict;
+	bool arrives;
+	bool hangs;
+	int64_t latency_us;
+};
+
+static bool is_away(const struct far_side *far)
+{
+	return world.now_us >= far->outage_begin_us && world.now_us < far->outage_end_us;
+}
+
+static struct try decide(const struct far_side *far, const struct row *row)
+{
+	struct try try = { .verdict = POSTROOM_DELIVERED,
+			   .arrives = true,
+			   .latency_us = between(0, far->latency_us) };
+
+	if (is_away(far)) {
+		try.verdict = far->outage == REFUSING ? POSTROOM_UNREACHABLE : POSTROOM_FAILED;
+		try.hangs = far->outage == HANGING;
+		try.arrives = false;
+	} else if (row->poison) {
+		try.verdict = POSTROOM_FAILED;
+		try.arrives = false;
+	} else if (world.now_us >= world.calm_us) {
+		return try;
+	} else if (chance(far->fails)) {
+		try.verdict = POSTROOM_FAILED;
+		try.arrives = false;
+	} else if (chance(far->rejects)) {
+		try.verdict = POSTROOM_REJECTED;
+		try.arrives = false;
+	} else if (chance(far->unreachable)) {
+		try.verdict = POSTROOM_UNREACHABLE;
+		try.arrives = false;
+	} else if (chance(far->loses_answers)) {
+		try.verdict = POSTROOM_FAILED;
+	} else if (chance(far->hangs)) {
+		try.verdict = POSTROOM_FAILED;
+		try.hangs = true;
+		try.arrives = chance(500);
+	}
+	if (chance(far->slow))
+		try.latency_us = between(0, world.config.publish_timeout_ms * 1000);
+	return try;
+}
+
+/* Of its key nothing before it is missing: it has been settled, or has just arrived here. */
+static void check_order(const struct row *row)
+{
+	for (const struct row *other = world.rows; row->key[0] && other < row; other++) {
+		bool over = other->status == DELIVERED ||
+			    (other->status == DEAD && !world.config.policy.block);
+
+		if (other->sink != row->sink || strcmp(other->key, row->key) != 0 || over)
+			continue;
+		ENSURE(other->status == PROCESSING && strcmp(other->owner, row->owner) == 0 &&
+			       other->said == POSTROOM_DELIVERED,
+		       "%s arrives before %s of the same key", row->id, other->id);
+	}
+}
+
+static void check_rate(struct process *process, size_t number)
+{
+	double rate = world.far[number].rate;
+	double seconds = (double)(world.now_us - process->began_us) / 1e6;
+
+	process->begun[number]++;
+	ENSURE(rate <= 0 || (double)process->begun[number] <=
+				    rate * seconds + (rate > 1 ? rate : 1) + 0.01,
+	       "%d messages in %.3f seconds are more than %.1f a second",
+	       (int)process->begun[number], seconds, rate);
+}
+
+static void begin(const struct sim_sink *sink, struct row *row, const postroom_delivery *item,
+		  const struct pr_flight *flight, const struct try *try)
+{
+	int64_t longest_us = flight->timeout_ms * (1000 + 1000 / PR_FLIGHT_END_PART);
+
+	ENSURE(row->sink == sink->number, "%s goes to the wrong sink", row->id);
+	ENSURE(row->status == PROCESSING && row->claims == item->fence &&
+		       strcmp(row->owner, current->worker->id) == 0,
+	       "%s is published by somebody who has lost it", row->id);
+	ENSURE(row->until_us >= world.now_us + longest_us,
+	       "%s is published with %d us of its lease left, and may take %d us", row->id,
+	       (int)(row->until_us - world.now_us), (int)longest_us);
+	ENSURE(row->said == POSTROOM_UNTRIED, "%s is published twice", row->id);
+	check_order(row);
+	check_rate(current->process, sink->number);
+	row->said = POSTROOM_FAILED;
+	if (try->arrives) {
+		row->arrived = true;
+		row->arrivals++;
+		ENSURE(row->arrivals <= 1 + row->excused, "%s arrives %d times", row->id,
+		       row->arrivals);
+	}
+}
+
+/* False when the grace of a stop was over first. */
+static bool wait_for_answer(const struct pr_flight *flight, int64_t us)
+{
+	int64_t until_us = world.now_us + us;
+
+	process_step();
+	if (!pr_stop_requested(flight->stop))
+		sleep_until(until_us, flight->stop);
+	if (pr_stop_requested(flight->stop) && world.now_us < until_us) {
+		int64_t overdue_us = pr_stop_deadline_us(flight->stop);
+
+		sleep_until(overdue_us < until_us ? overdue_us : until_us, NULL);
+	}
+	return world.now_us >= until_us;
+}
+
+static void try_item(const struct sim_sink *sink, postroom_delivery *item,
+		     const struct pr_flight *flight)
+{
+	struct row *row = &world.rows[item->seq - 1];
+	struct try try = decide(&world.far[sink->number], row);
+	int64_t timeout_us = flight->timeout_ms * 1000;
+	int64_t longest_us = timeout_us / PR_FLIGHT_END_PART;
+	int64_t fence = item->fence;
+	bool answered;
+
+	begin(sink, row, item, flight, &try);
+	trace("  tries %s: %d%s%s", row->id, try.verdict, try.arrives ? " arrives" : "",
+	      try.hangs ? " hangs" : "");
+	if (try.hangs)
+		try.latency_us = timeout_us + (chance(500) ? between(0, longest_us) : longest_us);
+	answered = wait_for_answer(flight, try.latency_us);
+	if (!answered)
+		try.verdict = POSTROOM_FAILED;
+	/* It may have been frozen for so long that the message is somebody else's. */
+	if (row->claims == fence) {
+		row->said = try.verdict;
+		row->rejected |= try.verdict == POSTROOM_REJECTED;
+		if (row->arrived && try.verdict != POSTROOM_DELIVERED) {
+			row->excused++;
+			row->arrived = false;
+		}
+	}
+	pr_sink_judge(item, 1, try.verdict, flight,
+		      try.verdict == POSTROOM_DELIVERED ? NULL : "as the seed has it");
+}
+
+/*
+ * One that stays away for a lease is given up. A process that was frozen gives one up that
+ * comes back after all: from then on there may be two until the breaker is shut.
+ */
+static void check_probes(void)
+{
+	struct pr_worker *worker = current->worker;
+	int64_t lease_us = world.config.lease_ms * 1000;
+
+	current->publishing_open_us = worker->outlet->gate->breaker.open_since_us;
+	if (current->process->frozen_until_us >= current->publishing_open_us)
+		return;
+
+	for (size_t i = 0; worker->probing && i < TASKS_MAX; i++) {
+		const struct task *other = &tasks[i];
+
+		if (!other->used || other == current || other->process != current->process ||
+		    !other->publishing || other->worker->outlet->gate != worker->outlet->gate ||
+		    other->publishing_open_us != current->publishing_open_us)
+			continue;
+		ENSURE(!other->worker->probing ||
+			       world.now_us - other->publishing_since_us >= lease_us - SECOND,
+		       "two probes at a time");
+	}
+}
+
+static int publish(struct pr_sink *base, postroom_delivery *items, size_t count,
+		   const struct pr_flight *flight, struct pr_err *err)
+{
+	const struct sim_sink *sink = (const struct sim_sink *)base;
+	const struct far_side *far = &world.far[sink->number];
+	int64_t *in_hand = &current->process->in_hand[sink->number];
+	const size_t *before = pr_sink_order(items, count, flight->arena);
+
+	(void)err;
+	ENSURE(before, "no memory");
+	trace("publish %zu%s", count, current->worker->probing ? " as a probe" : "");
+	check_probes();
+	*in_hand += flight->concurrency;
+	ENSURE(*in_hand <= far->concurrency, "%d at once are more than %d", (int)*in_hand,
+	       (int)far->concurrency);
+	current->publishing = true;
+	current->publishing_since_us = world.now_us;
+	for (size_t i = 0; i < count; i++) {
+		if (before[i] != PR_SINK_NONE && items[before[i]].verdict != POSTROOM_DELIVERED)
+			continue;
+		if (world.now_us < world.calm_us && chance(far->declines))
+			break;
+		if (!pr_flight_may_begin(flight))
+			break;
+		try_item(sink, &items[i], flight);
+	}
+	current->publishing = false;
+	*in_hand -= flight->concurrency;
+	return POSTROOM_OK;
+}
+
+static const struct pr_sink_ops plain = { .publish = publish };
+static const struct pr_sink_ops server = { .publish = publish, .server = true };
+
+struct pr_sink *far_side_open(size_t number)
+{
+	struct sim_sink *sink = calloc(1, sizeof(*sink));
+
+	ENSURE(sink, "no memory");
+	sink->sink.ops = world.far[number].server ? &server : &plain;
+	sink->number = number;
+	return &sink->sink;
+}
