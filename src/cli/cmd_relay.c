@@ -51,8 +51,7 @@ static const struct pr_param params[] = {
 	  .offset = OPTION(config.concurrency),
 	  .value = "N",
 	  .max = PR_CONCURRENCY_MAX,
-	  .help = "most messages in the hands of that sink at once, where it takes them one by one "
-		  "(default: what the sink thinks best)" },
+	  .help = "most messages in the hands of that sink at once (default: what it thinks best)" },
 	{ .name = "drain",
 	  .type = PR_PARAM_FLAG,
 	  .offset = OPTION(config.drain),
