@@ -305,6 +305,13 @@ static const char *show_target(struct shown *shown, const char *text)
 	rest += 3;
 	authority_end = rest + strcspn(rest, "/?");
 	colon = memchr(rest, ':', (size_t)(authority_end - rest));
+	at = find_last(rest, authority_end, '@');
+	/* For NATS whoever has no password is no user, but a token. */
+	if (at && (!colon || colon > at) && strncasecmp(text, "nats:", 5) == 0) {
+		show(shown, text, rest);
+		show_secret(shown);
+		return at;
+	}
 	at = colon ? password_end(colon, authority_end) : NULL;
 	if (!at)
 		return text;

@@ -45,14 +45,13 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(rate),
 	  .value = "N/s",
-	  .help = "most messages a second given to the sink, or a minute or hour: 30/m, 1000/h" },
+	  .help = "most messages a second given to the sink of --to, or a minute or hour: 30/m, 1000/h" },
 	{ .name = "concurrency",
 	  .type = PR_PARAM_INT,
 	  .offset = OPTION(config.concurrency),
 	  .value = "N",
 	  .max = PR_CONCURRENCY_MAX,
-	  .help = "most messages in the sink's hands at once, where it takes them one by one "
-		  "(default: what the sink thinks best)" },
+	  .help = "most messages in the hands of that sink at once (default: what it thinks best)" },
 	{ .name = "drain",
 	  .type = PR_PARAM_FLAG,
 	  .offset = OPTION(config.drain),
@@ -241,6 +240,9 @@ static void finish(struct cli *cli, struct relay_options *options, struct pr_con
 	if (!loaded->file && !config->to)
 		pr_fault(faults, "relay: --to SINK-URL is missing, for example --to stdout:; or "
 				 "a --config FILE that says where messages go");
+	else if (!config->to && (options->rate || config->concurrency))
+		pr_fault(faults, "relay: --rate and --concurrency go with --to; in a configuration "
+				 "each sink has its own, as in sinks.NAME.rate");
 	else if (loaded->route_count == 0)
 		pr_fault(faults,
 			 "%s: routes: there are none, so no message would go anywhere; see "
@@ -522,8 +524,8 @@ const struct cli_command cmd_relay = {
 	.about = "Claims messages, publishes them to the sink, and settles what became of "
 		 "them, until SIGTERM or SIGINT: then it finishes or gives back what is in "
 		 "flight and exits 0. A second signal ends it at once. SIGHUP makes it read "
-		 "its configuration again, and file: sinks reopen their files. Nothing is lost either way, and any number of "
-		 "relays may share a database.\n\n"
+		 "its configuration again, and file: sinks reopen their files. Nothing is lost "
+		 "either way, and any number of relays may share a database.\n\n"
 		 "Where messages go is said by --to, or by the sinks and routes of a "
 		 "configuration, which can hold the other settings too.",
 	.examples = "postroom relay --to stdout: --drain\n"

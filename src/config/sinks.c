@@ -190,6 +190,10 @@ static void load_settings(struct pr_loading *loading, const char *path, const st
 	void *scratch;
 
 	if (pr_sink_find(url->text, &ops, &err) < 0) {
+		if (strcmp(url->text, url->shown) != 0)
+			pr_err_set(&err, POSTROOM_INVALID,
+				   "it does not begin with a sink's name, which postroom sinks "
+				   "lists; look at the variable in it");
 		pr_fault(loading->faults, "%s: %s: %s", url->where, url->path, err.text);
 		return;
 	}

@@ -126,8 +126,11 @@ static int pass(struct pr_worker *worker, int32_t limit, bool *ret_dry, struct p
 	const struct postroom_batch *batch;
 	int status = pr_worker_connect(worker, false, err);
 
-	if (status >= 0)
-		status = pr_claim_batch(worker, limit, err);
+	if (status < 0) {
+		pr_limit_give_back(pr_worker_limit(worker), worker->taken);
+		return status;
+	}
+	status = pr_claim_batch(worker, limit, err);
 	if (status < 0)
 		return status;
 	/* Settling may look only where it expects something: that it found nothing means little. */

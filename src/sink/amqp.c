@@ -109,7 +109,8 @@ static int begin_some(struct amqp_sink *amqp, struct batch *batch, struct pr_err
 {
 	struct pr_amqp_link *link = &amqp->link;
 
-	while (link->out.len - link->out_at < WAITING_BYTES) {
+	while (link->out.len - link->out_at < WAITING_BYTES &&
+	       batch->left < pr_flight_most(batch->flight, batch->queue.count)) {
 		size_t index = pr_queue_next(&batch->queue, batch->flight);
 		postroom_delivery *item;
 		int status;

@@ -43,6 +43,7 @@ int pr_amqp_tls_open(const char *ca, const char *cert, const char *key, SSL_CTX 
 	ERR_clear_error();
 	SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
 	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+	SSL_CTX_set_default_passwd_cb(context, pr_sink_ask_nobody);
 	/* The buffer of what is to be sent moves when it grows. */
 	SSL_CTX_set_mode(context,
 			 SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);

@@ -96,16 +96,21 @@ int pr_flight_dial(const struct pr_flight *flight, const struct pr_address *to, 
 	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
 	struct addrinfo *list = NULL;
 	char port[16];
-	int fd = -1, error;
+	int fd = -1, error, left = 0;
 
 	snprintf(port, sizeof(port), "%d", to->port);
 	error = getaddrinfo(to->host, port, &hints, &list);
 	if (error)
 		return pr_err_set(err, POSTROOM_UNAVAILABLE, "the host \"%s\" is not found: %s",
 				  to->host, gai_strerror(error));
-	for (struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
+	for (struct addrinfo *at = list; at; at = at->ai_next)
+		left++;
+	for (struct addrinfo *at = list; at && fd < 0; at = at->ai_next, left--) {
+		int64_t now_us = pr_mono_us();
+
 		fd = begin_connect(at, flight->timeout_ms);
-		if (fd >= 0 && !await_connect(fd, flight, until_us)) {
+		/* An address that does not answer leaves the others their part of the time. */
+		if (fd >= 0 && !await_connect(fd, flight, now_us + (until_us - now_us) / left)) {
 			error = errno;
 			close(fd);
 			fd = -1;

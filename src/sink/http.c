@@ -287,19 +287,12 @@ static void attend(struct pr_http *http, const struct pr_flight *flight)
 	}
 }
 
-static size_t running_most(const struct pr_http *http, const struct pr_flight *flight)
-{
-	if (flight->concurrency > 0 && flight->concurrency < http->connections)
-		return (size_t)flight->concurrency;
-	return (size_t)http->connections;
-}
-
 static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
 	struct pr_http *http = (struct pr_http *)sink;
+	size_t most = pr_flight_most(flight, (size_t)http->connections), next;
 	struct pr_queue queue;
-	size_t next;
 
 	(void)err;
 	if (!pr_queue_fill(&queue, items, count, flight->arena)) {
@@ -307,7 +300,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		return POSTROOM_OK;
 	}
 	for (;;) {
-		while (http->running < running_most(http, flight)) {
+		while (http->running < most) {
 			next = pr_queue_next(&queue, flight);
 			if (next == PR_SINK_NONE)
 				break;

@@ -385,10 +385,12 @@ static int publish_batch(struct kafka_sink *kafka, struct batch *batch,
 	return status;
 }
 
-static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
+static int publish(struct pr_sink *sink, postroom_delivery *items, size_t given,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
 	struct kafka_sink *kafka = (struct kafka_sink *)sink;
+	/* A request is in its hands as a whole; the rest is for the next call. */
+	size_t count = pr_flight_most(flight, given);
 	struct batch batch = {
 		.items = items,
 		.count = count,

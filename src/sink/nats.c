@@ -328,7 +328,7 @@ static int begin_more(struct nats_sink *nats, struct batch *batch, int64_t until
 	int status = POSTROOM_OK;
 
 	while (status == POSTROOM_OK && batch->first < batch->count &&
-	       (flight->concurrency == 0 || batch->waiting < (size_t)flight->concurrency) &&
+	       batch->waiting < pr_flight_most(flight, batch->count) &&
 	       pr_flight_may_begin(flight)) {
 		size_t at = batch->first++;
 

@@ -11,6 +11,8 @@
 #include "base/time.h"
 
 #include <errno.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -129,6 +131,28 @@ static int set_keys(const struct pr_nats_link *link, natsOptions *options, struc
 	return status == NATS_OK ? POSTROOM_OK : refuse_setting("the credentials", status, err);
 }
 
+/* The library would let OpenSSL ask. */
+static int check_key(const char *path, struct pr_err *err)
+{
+	FILE *file = path ? fopen(path, "re") : NULL;
+	EVP_PKEY *key;
+
+	if (!path)
+		return POSTROOM_OK;
+	if (!file)
+		return pr_err_errno(err, POSTROOM_SINK, "nats: key: \"%s\"", path);
+	key = PEM_read_PrivateKey(file, NULL, pr_sink_ask_nobody, NULL);
+	fclose(file);
+	ERR_clear_error();
+	if (!key)
+		return pr_err_set(err, POSTROOM_SINK,
+				  "nats: key: \"%s\" holds no key in PEM, or one that is locked with "
+				  "a password; unlock it with: openssl pkey -in LOCKED -out KEY",
+				  path);
+	EVP_PKEY_free(key);
+	return POSTROOM_OK;
+}
+
 static int set_tls(const struct pr_nats_link *link, natsOptions *options, struct pr_err *err)
 {
 	natsStatus status = NATS_OK;
@@ -136,7 +160,7 @@ static int set_tls(const struct pr_nats_link *link, natsOptions *options, struct
 	if (!link->cert != !link->key)
 		return pr_err_set(err, POSTROOM_SINK, "nats: cert and key belong together");
 	if (check_file("ca", link->ca, err) < 0 || check_file("cert", link->cert, err) < 0 ||
-	    check_file("key", link->key, err) < 0)
+	    check_key(link->key, err) < 0)
 		return err->status;
 	if (link->tls || link->ca || link->cert)
 		status = natsOptions_SetSecure(options, true);

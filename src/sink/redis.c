@@ -378,6 +378,8 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 	int status;
 
 	(void)err;
+	/* A transaction is in its hands as a whole; the rest is for the next call. */
+	count = pr_flight_most(flight, count);
 	if (count == 0 || !pr_flight_may_begin(flight))
 		return POSTROOM_OK;
 	status = pr_redis_connect(&redis->link, flight, until_us, &failure);

@@ -37,6 +37,13 @@ struct pr_flight {
 /* False once the stop is requested or begin_until_us has passed: to be asked before each beginning. */
 bool pr_flight_may_begin(const struct pr_flight *flight);
 
+/* How many of count messages may be begun and not ended at once. */
+static inline size_t pr_flight_most(const struct pr_flight *flight, size_t count)
+{
+	return flight->concurrency > 0 && (size_t)flight->concurrency < count ?
+		       (size_t)flight->concurrency : count;
+}
+
 /*
  * poll() that also ends at until_us, when a stop is requested, and when its
  * grace is over. fds[0] is the flight's own; the caller's stand behind it.
@@ -133,6 +140,16 @@ size_t *pr_sink_order(postroom_delivery *items, size_t count, struct pr_arena *a
 
 /* Empties a buffer between batches; what one huge message made of it is given back. */
 void pr_sink_trim(struct pr_buf *buf);
+
+/* For OpenSSL, which would ask for the password of a locked key itself, on the terminal or stdin. */
+static inline int pr_sink_ask_nobody(char *room, int size, int writing, void *context)
+{
+	(void)room;
+	(void)size;
+	(void)writing;
+	(void)context;
+	return -1;
+}
 
 extern const struct pr_sink_ops pr_sink_null;
 extern const struct pr_sink_ops pr_sink_stdout;

@@ -286,11 +286,15 @@ def G1_secrets_are_neither_printed_nor_told(check, faults):
         assert 'postgres://app:***@localhost/shop' in out and 'exec:curl ***' in out
     out = check(PLAIN.replace('null:', 'file:x?sync=no') + 'database: "postgres://a:hunter2@h/d"\n').out
     assert 'hunter2' not in out and 'postgres://a:***@h/d' in out
+    out = check(PLAIN.replace('null:', 'nats://hunter2@localhost:4222/t')).out
+    assert 'hunter2' not in out and 'nats://***@localhost:4222/t' in out
     for text in (PLAIN + 'relay: { workers: "${SECRET}" }\n',
                  PLAIN + 'relay: { workers: "7${SECRET}" }\n',
                  PLAIN + 'relay: { tenant: "${SECRET}" }\n',
                  PLAIN.replace('null:', 'file:x?sync=${SECRET}'),
                  PLAIN.replace('null:', 'file:x?${SECRET}=1'),
+                 PLAIN.replace('null:', '${SECRET}:x'),
+                 PLAIN.replace('null:', '${SECRET}'),
                  PLAIN.replace('"null:"', '"null:", rate: "${SECRET}"'),
                  PLAIN.replace('sink: out', 'sink: "${SECRET}"')):
         lines = faults(text, env=env)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import re
+import subprocess
+
+import pytest
 
 from conftest import ROOT
 
@@ -44,3 +47,16 @@ def test_sinks_of_one_name_shows_its_settings(postroom):
     assert postroom.ok('sinks', 'file:', '--json').object['name'] == 'file'
     line = postroom.fails(1, 'sinks', 'fille')
     assert 'fille' in line and 'file' in line.replace('fille', '')
+
+
+@pytest.mark.parametrize('sink', ['amqps', 'nats'])
+def K8_a_locked_key_is_refused_and_nobody_is_asked(postroom, tmp_path, sink):
+    """A relay that waits for a password on its terminal, or takes it from stdin, would not start by itself."""
+    if sink[:4] not in postroom.ok('sinks').out:
+        pytest.skip(f'built without {sink}')
+    subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-subj', '/CN=us',
+                    '-passout', 'pass:hush', '-keyout', 'locked.pem', '-out', 'cert.pem'],
+                   cwd=tmp_path, check=True, capture_output=True)
+    line = postroom.fails(2, 'relay', '--drain', '--to', f'{sink}://localhost/x?cert=cert.pem&key=locked.pem',
+                          input='hush\n', start_new_session=True)
+    assert 'locked.pem' in line and 'hush' not in line

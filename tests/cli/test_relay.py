@@ -12,7 +12,7 @@ from conftest import wait_until
 
 def D1_settings_are_checked_at_the_start(postroom, db):
     for args, words in (
-            ([], ['--to']), (['--to', 'nul:'], ['null:']), (['--to', 'kafka://h/t'], ['kafka']),
+            ([], ['--to']), (['--to', 'nul:'], ['null:']), (['--to', 'kafka:///t'], ['kafka']),
             (['--to', 'null:', '--poll-interval', '11s'], ['poll-interval', 'lease']),
             (['--to', 'null:', '--publish-timeout', '16s'], ['publish-timeout', 'lease']),
             (['--to', 'null:', '--base-delay', '10m'], ['base-delay', 'max-delay']),

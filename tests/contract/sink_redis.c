@@ -4,7 +4,11 @@
 #include "contract/sink_server.h"
 #include "servers/redis.h"
 
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +16,27 @@
 
 static struct server server;
 static struct rig rig;
+static int silent_port; /* where nobody answers; 0: no name leads there */
+
+/* In libc's place, for names that lead to a silent address first and then where they lead. */
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+		struct addrinfo **ret)
+{
+	__typeof__(getaddrinfo) *libcs;
+	struct addrinfo *silent;
+	char port[16];
+	int status;
+
+	*(void **)&libcs = dlsym(RTLD_NEXT, "getaddrinfo");
+	status = libcs(name, service, hints, ret);
+	if (status != 0 || silent_port == 0)
+		return status;
+	snprintf(port, sizeof(port), "%d", silent_port);
+	status = libcs(SERVER_HOST, port, hints, &silent);
+	silent->ai_next = *ret;
+	*ret = silent;
+	return status;
+}
 
 static void start(void)
 {
@@ -396,5 +421,35 @@ TEST(K6_a_cluster_that_does_not_serve_the_stream_is_an_outage)
 	rig_publish(&rig, items, 2);
 	CHECK_INT(items[0].verdict, POSTROOM_DELIVERED);
 	CHECK_INT(items[1].verdict, POSTROOM_DELIVERED);
+	end();
+}
+
+/* Its backlog is full: the kernel answers nobody else. */
+static int be_silent(int fds[2])
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	socklen_t len = sizeof(address);
+
+	address.sin_addr.s_addr = inet_addr(SERVER_HOST);
+	for (size_t i = 0; i < 2; i++)
+		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CHECK(bind(fds[0], (struct sockaddr *)&address, len) == 0 && listen(fds[0], 0) == 0);
+	CHECK(getsockname(fds[0], (struct sockaddr *)&address, &len) == 0);
+	CHECK(connect(fds[1], (struct sockaddr *)&address, len) == 0);
+	return ntohs(address.sin_port);
+}
+
+TEST(K6_an_address_that_does_not_answer_leaves_time_for_the_next_one)
+{
+	int fds[2];
+
+	start();
+	open_target("orders");
+	rig.flight.timeout_ms = 2000;
+	silent_port = be_silent(fds);
+	CHECK_INT(publish_one("t"), POSTROOM_DELIVERED);
+	silent_port = 0;
+	for (size_t i = 0; i < 2; i++)
+		close(fds[i]);
 	end();
 }

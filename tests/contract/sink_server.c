@@ -288,6 +288,27 @@ TEST(the_deadline_is_kept_when_the_server_hangs)
 	check_all_arrived_in_order(items, BATCH);
 }
 
+TEST(D8_no_more_is_begun_than_the_concurrency_allows)
+{
+	postroom_delivery *items;
+	struct pr_err err;
+
+	open_to(SERVER_HOST, server.port);
+	publish_one();
+	rig.flight.concurrency = 2;
+	items = rig_items(&rig, 5);
+	publish_until_delivered(items, 5);
+	server_stop(&server);
+	items = rig_items(&rig, 5);
+	rig.flight.timeout_ms = SHORT_MS;
+	/* Not again when the first have had their time. */
+	rig.flight.begin_until_us = pr_mono_us() + SHORT_MS * 1000 / 2;
+	CHECK_INT(rig.sink->ops->publish(rig.sink, items, 5, &rig.flight, &err), POSTROOM_OK);
+	CHECK(kill(server.pid, SIGCONT) == 0);
+	CHECK_INT(count_of(items, 5, POSTROOM_DELIVERED), 0);
+	CHECK_INT(count_of(items, 5, POSTROOM_UNTRIED), 3);
+}
+
 static void *request_stop(void *context)
 {
 	size_t before = *(size_t *)context;

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much a sink is given at once and in a second, and how much the relay holds."""
+import contextlib
+import os
+import sqlite3
 import subprocess
 import time
 
 import pytest
 
 from conftest import wait_until
-from running import enqueue_many, ids_in, sanitized
+from running import enqueue_many, ids_in, lines_of, sanitized
 
 
 def D8_no_more_is_published_than_the_rate_allows(postroom):
@@ -24,6 +27,30 @@ def D8_nothing_is_claimed_before_its_rate_allows_it(postroom, sql, tmp_path):
     wait_until(lambda: postroom.stats()['delivered'] == 1, 'the one of this hour')
     assert sql("SELECT status, attempts, claims, count(*) FROM postroom_outbox GROUP BY 1, 2, 3") == [
         ('delivered', 1, 1, 1), ('pending', 0, 0, 9)]
+    relay.terminate()
+    assert relay.wait() == 0
+
+
+def D8_a_database_that_is_away_uses_up_no_rate(postroom, tmp_path):
+    """What could not even be claimed was not published: the one of this hour is still to come."""
+    away = str(tmp_path / 'away')
+
+    def rename(source, target):
+        with contextlib.closing(sqlite3.connect(away)) as database:
+            database.execute(f'ALTER TABLE {source} RENAME TO {target}')
+
+    postroom.ok('migrate')
+    with open(tmp_path / 'log', 'wb') as log:
+        relay = postroom.start('relay', '--workers', '1', '--rate', '1/h', '--to', 'file:out', stderr=log)
+    wait_until(lambda: os.path.exists(postroom.db + '-shm'), 'the relay')
+    for end in ('', '-wal', '-shm'):
+        os.rename(postroom.db + end, away + end)
+    rename('postroom_outbox', 'gone')
+    wait_until(lambda: (tmp_path / 'log').read_text().count('OUTBOX_STORE_TROUBLE') >= 3, 'trouble')
+    rename('gone', 'postroom_outbox')
+    os.rename(away, postroom.db)
+    postroom.enqueue()
+    wait_until(lambda: lines_of(tmp_path / 'out'), 'the one of this hour')
     relay.terminate()
     assert relay.wait() == 0
 
@@ -63,6 +90,13 @@ def D8_a_slow_sink_gets_smaller_batches(postroom):
     counts = [int(line.split()[1].removeprefix('count=')) for line in result.err.splitlines()
               if line.startswith('OUTBOX_WORKER_FETCH ')]
     assert counts[0] == 16 and max(counts[1:]) < 16, counts
+
+
+@pytest.mark.parametrize('limit', [('--rate', '5/s'), ('--concurrency', '3')])
+def G1_a_limit_without_its_sink_is_refused(postroom, tmp_path, limit):
+    """It would not limit the sinks of a configuration."""
+    (tmp_path / 'c.yaml').write_text('sinks: { a: { url: "null:" } }\nroutes: [ { sink: a } ]\n')
+    assert 'go with --to' in postroom.fails(2, 'relay', '-c', 'c.yaml', '--drain', *limit)
 
 
 @pytest.mark.parametrize('rate', ['0', 'fast', '5/d'])
