@@ -136,9 +136,25 @@ void sleep_for(int64_t us)
 	sleep_until(world.now_us + us, NULL);
 }
 
-static int64_t wakes_at(const struct task *task)
+int __real_poll(struct pollfd *fds, nfds_t count, int ms);
+
+static unsigned writes; /* by all tasks */
+
+/* Only a write can have changed the answer. */
+static bool polled(struct task *task)
+{
+	if (!task->fds || task->writes == writes)
+		return false;
+	task->writes = writes;
+	return __real_poll(task->fds, task->fd_count, 0) > 0;
+}
+
+static int64_t wakes_at(struct task *task)
 {
 	int64_t wake_us = task->wake_us;
+
+	if (wake_us > world.now_us && polled(task))
+		task->wake_us = wake_us = world.now_us;
 
 	if (task->stop && wake_us > world.now_us && pr_stop_requested(task->stop))
 		wake_us = world.now_us;
@@ -176,6 +192,9 @@ bool run_next(int64_t until_us)
 int64_t __wrap_pr_mono_us(void);
 int64_t __wrap_pr_now_us(void);
 bool __wrap_pr_stop_wait(const struct pr_stop *stop, int64_t ms);
+int __wrap_poll(struct pollfd *fds, nfds_t count, int ms);
+ssize_t __real_write(int fd, const void *data, size_t size);
+ssize_t __wrap_write(int fd, const void *data, size_t size);
 ssize_t __wrap_getrandom(void *out, size_t size, unsigned flags);
 int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*body)(void *),
 			  void *argument);
@@ -208,6 +227,30 @@ bool __wrap_pr_stop_wait(const struct pr_stop *stop, int64_t ms)
 		sleep_until(world.now_us + ms * 1000, stop);
 	}
 	return pr_stop_requested(stop);
+}
+
+int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
+{
+	int ready;
+
+	process_step();
+	ready = __real_poll(fds, count, 0);
+	if (ready == 0) {
+		current->fds = fds;
+		current->fd_count = count;
+		current->writes = writes;
+		sleep_until(world.now_us + ms * 1000LL, NULL);
+		current->fds = NULL;
+		ready = __real_poll(fds, count, 0);
+	}
+	return ready;
+}
+
+/* What somebody polls for has been written by another task. */
+ssize_t __wrap_write(int fd, const void *data, size_t size)
+{
+	writes++;
+	return __real_write(fd, data, size);
 }
 
 ssize_t __wrap_getrandom(void *out, size_t size, unsigned flags)

@@ -21,6 +21,7 @@
 
 #include "relay/worker.h"
 
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <ucontext.h>
@@ -105,6 +106,9 @@ struct task {
 	int64_t wake_us;
 	const struct pr_stop *stop; /* its request ends the sleep */
 	const void *waits_for;
+	struct pollfd *fds; /* what it polls for, as of so many writes */
+	nfds_t fd_count;
+	unsigned writes;
 	int held; /* locks */
 	bool used, done;
 	char *stack;
