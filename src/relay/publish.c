@@ -293,7 +293,7 @@ int pr_publish_batch(struct pr_worker *worker, struct pr_err *err)
 	struct pr_err later;
 	size_t from = 0;
 	int status = worker->probe ? publish_probe(worker, &from, err)
-				     : publish_slices(worker, &from, err);
+				   : publish_slices(worker, &from, err);
 
 	if (from < batch->count)
 		pr_limit_give_back(pr_worker_limit(worker), worker->taken - (int64_t)from);

@@ -105,7 +105,7 @@ static void begin(const struct sim_sink *sink, struct row *row, const postroom_d
 		       strcmp(row->owner, current->worker->id) == 0,
 	       "%s is published by somebody who has lost it", row->id);
 	ENSURE(row->until_us >= world.now_us + longest_us,
-	       "%s is published with %d us of its lease left, and may take %d us until it is settled",
+	       "%s is published with %d us of its lease left; to settle it may take %d us",
 	       row->id, (int)(row->until_us - world.now_us), (int)longest_us);
 	ENSURE(row->said == POSTROOM_UNTRIED, "%s is published twice", row->id);
 	check_order(row);
