@@ -2,7 +2,8 @@
 /*
  * 1. While open, at most one worker at a time is let through, to probe.
  * 2. A probe whose worker never comes back does not keep it open for ever: the
- *    next one is let through when that one's time is over.
+ *    next one is let through when that one's time is over. If it comes back after
+ *    all, what it found counts, and when the next one goes is not its concern.
  * 3. A failure is given back at most once.
  */
 #include "relay/breaker.h"
@@ -22,7 +23,7 @@ void pr_breaker_release(struct pr_breaker *breaker)
 }
 
 enum pr_breaker_answer pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us,
-				      int64_t longest_us, int64_t *ret_wait_ms)
+				      int64_t longest_us, int64_t *ret_probe, int64_t *ret_wait_ms)
 {
 	enum pr_breaker_answer answer = PR_BREAKER_CLOSED;
 
@@ -30,6 +31,7 @@ enum pr_breaker_answer pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us
 	if (breaker->open_since_us && now_us >= breaker->probe_at_us) {
 		answer = PR_BREAKER_PROBE;
 		breaker->probe_at_us = now_us + longest_us;
+		breaker->probe = *ret_probe = ++breaker->probes;
 	} else if (breaker->open_since_us) {
 		int64_t wait_ms = (breaker->probe_at_us - now_us + 999) / 1000;
 
@@ -42,10 +44,19 @@ enum pr_breaker_answer pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us
 	return answer;
 }
 
-void pr_breaker_leave(struct pr_breaker *breaker, int64_t now_us)
+/* It is back; another one may go then, unless one has been let through in its place. */
+static void end_probe(struct pr_breaker *breaker, int64_t probe, int64_t next_us)
+{
+	if (!probe || probe != breaker->probe)
+		return;
+	breaker->probe = 0;
+	breaker->probe_at_us = next_us;
+}
+
+void pr_breaker_leave(struct pr_breaker *breaker, int64_t probe, int64_t now_us)
 {
 	pthread_mutex_lock(&breaker->lock);
-	breaker->probe_at_us = now_us;
+	end_probe(breaker, probe, now_us);
 	pthread_mutex_unlock(&breaker->lock);
 }
 
@@ -162,12 +173,16 @@ static void owe_run(struct pr_breaker *breaker, const struct pr_breaker_heard *h
 static enum pr_breaker_news trip(struct pr_breaker *breaker, int64_t now_us,
 				 const struct pr_breaker_heard *heard, const char *reason)
 {
+	int64_t next_us = now_us + heard->pause_us;
+
 	snprintf(breaker->reason, sizeof(breaker->reason), "%s",
 		 reason ? reason : "no reason given");
 	if (breaker->open_since_us)
 		return PR_BREAKER_SAME;
 	breaker->open_since_us = now_us;
-	breaker->probe_at_us = now_us + heard->pause_us;
+	/* One may still be away from before it was shut. */
+	if (!breaker->probe || breaker->probe_at_us < next_us)
+		breaker->probe_at_us = next_us;
 	forget_run(breaker);
 	return PR_BREAKER_OPENED;
 }
@@ -197,8 +212,7 @@ enum pr_breaker_news pr_breaker_heed(struct pr_breaker *breaker, int64_t now_us,
 		news = trip(breaker, now_us, heard, evidence.away->reason);
 	else if (evidence.answered)
 		news = shut(breaker);
-	if (heard->probe)
-		breaker->probe_at_us = now_us + heard->pause_us;
+	end_probe(breaker, heard->probe, now_us + heard->pause_us);
 	for (size_t i = 0; heard->server && i < heard->count; i++) {
 		postroom_delivery *item = &heard->items[i];
 

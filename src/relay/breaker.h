@@ -33,8 +33,10 @@ struct pr_breaker_debt {
 
 struct pr_breaker {
 	pthread_mutex_t lock;
-	int64_t open_since_us; /* 0: closed */
-	int64_t probe_at_us;
+	int64_t open_since_us;				 /* 0: closed */
+	int64_t probe_at_us;				 /* when the next may go */
+	int64_t probe;					 /* the ticket of who is away; 0: nobody */
+	int64_t probes;					 /* tickets given out */
 	int64_t probed_seq;				 /* who went last */
 	int32_t run_length;				 /* failures since anything else */
 	struct pr_breaker_debt run[PR_BREAKER_RUN - 1];	 /* whose they are */
@@ -52,14 +54,15 @@ void pr_breaker_init(struct pr_breaker *breaker);
 void pr_breaker_release(struct pr_breaker *breaker);
 
 /*
- * ret_wait_ms is set for PR_BREAKER_OPEN: when to ask again. longest_us: a probe
- * of which nothing was heard for so long will not come back.
+ * ret_wait_ms is set for PR_BREAKER_OPEN: when to ask again. ret_probe is set for
+ * PR_BREAKER_PROBE: the ticket to come back with. longest_us: a probe of which nothing
+ * was heard for so long will not come back.
  */
 enum pr_breaker_answer pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us,
-				      int64_t longest_us, int64_t *ret_wait_ms);
+				      int64_t longest_us, int64_t *ret_probe, int64_t *ret_wait_ms);
 
 /* There was nothing to probe with: whoever finds something may. */
-void pr_breaker_leave(struct pr_breaker *breaker, int64_t now_us);
+void pr_breaker_leave(struct pr_breaker *breaker, int64_t probe, int64_t now_us);
 
 /*
  * Which of the items is to be the probe: the one that comes after the last, so
@@ -77,7 +80,7 @@ struct pr_breaker_heard {
 	postroom_delivery *items; /* FAILED becomes UNREACHABLE where the attempt is given back */
 	size_t count;
 	bool server;	  /* the sink is one: its failures may be an outage */
-	bool probe;	  /* this was it */
+	int64_t probe;	  /* its ticket; 0: this was none */
 	int64_t pause_us; /* to the next */
 };
 enum pr_breaker_news pr_breaker_heed(struct pr_breaker *breaker, int64_t now_us,

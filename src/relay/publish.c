@@ -165,14 +165,14 @@ static bool heed(struct pr_worker *worker, postroom_delivery *items, size_t coun
 		.items = items,
 		.count = count,
 		.server = worker->sink->ops->server,
-		.probe = worker->probing,
+		.probe = worker->probe,
 		.pause_us = 1000 * pr_random_between(&worker->random, PR_BREAKER_PAUSE_MIN_MS,
 						     PR_BREAKER_PAUSE_MAX_MS),
 	};
 	enum pr_breaker_news news = pr_breaker_heed(breaker, pr_mono_us(), &heard);
 	char reason[300] = "";
 
-	worker->probing = false;
+	worker->probe = 0;
 	if (news == PR_BREAKER_OPENED) {
 		pr_breaker_open_ms(breaker, pr_mono_us(), reason);
 		pr_log_event(&worker->log, PR_LOG_WARN, "OUTBOX_SINK_UNREACHABLE");
@@ -292,8 +292,8 @@ int pr_publish_batch(struct pr_worker *worker, struct pr_err *err)
 	struct postroom_batch *batch = worker->batch;
 	struct pr_err later;
 	size_t from = 0;
-	int status = worker->probing ? publish_probe(worker, &from, err)
-				     : publish_slices(worker, &from, err);
+	int status = worker->probe ? publish_probe(worker, &from, err)
+				   : publish_slices(worker, &from, err);
 
 	if (from < batch->count)
 		pr_limit_give_back(pr_worker_limit(worker), worker->taken - (int64_t)from);

@@ -272,16 +272,17 @@ static int32_t ask_for_work(struct pr_worker *worker, int64_t *ret_wait_ms)
 	*ret_wait_ms = PART_WAIT_MS;
 	if (!pr_limit_enter(limit, &worker->part))
 		return 0;
-	answer = pr_breaker_ask(breaker, now_us, config->lease_ms * 1000, ret_wait_ms);
-	worker->probing = answer == PR_BREAKER_PROBE;
+	worker->probe = 0;
+	answer = pr_breaker_ask(breaker, now_us, config->lease_ms * 1000, &worker->probe,
+				ret_wait_ms);
 	worker->taken = 0;
 	if (answer != PR_BREAKER_OPEN)
-		worker->taken = pr_limit_take(limit, worker->probing ? 1 : worker->batch_limit,
+		worker->taken = pr_limit_take(limit, worker->probe ? 1 : worker->batch_limit,
 					      now_us, ret_wait_ms);
 	if (worker->taken > 0)
-		return worker->probing ? PROBE_AMONG : (int32_t)worker->taken;
-	if (worker->probing)
-		pr_breaker_leave(breaker, now_us);
+		return worker->probe ? PROBE_AMONG : (int32_t)worker->taken;
+	if (worker->probe)
+		pr_breaker_leave(breaker, worker->probe, now_us);
 	pr_limit_leave(limit, worker->part);
 	return 0;
 }
@@ -333,8 +334,8 @@ static int work(struct pr_worker *worker)
 		}
 		status = pass(worker, limit, &dry, err);
 		pr_limit_leave(pr_worker_limit(worker), worker->part);
-		if (worker->probing)
-			pr_breaker_leave(pr_worker_breaker(worker), pr_mono_us());
+		if (worker->probe)
+			pr_breaker_leave(pr_worker_breaker(worker), worker->probe, pr_mono_us());
 		if (status >= 0 && dry)
 			status = crew->config.drain ? rest_draining(worker, &done, err) :
 						      rest(worker, err);

@@ -45,7 +45,7 @@ struct pr_worker {
 	bool vain;		 /* its rest ended for something that no claim has found yet */
 	int64_t suspects_at_us;	 /* when to look for expired leases again */
 	bool suspected;		 /* the last pass found one: now it is the others' turn */
-	bool probing;		 /* it is to find out whether the sink is back, and has not yet */
+	int64_t probe;		 /* its ticket to find out whether the sink is back; 0: it has none */
 	int32_t batch_limit;	 /* claimed at once, as the sink is fast */
 	int64_t taken;		 /* of the sink's rate, for the batch at hand */
 	int64_t part;		 /* of the sink's concurrency; 0: there is no limit */

@@ -457,18 +457,29 @@ static void publish_round(void)
 	pr_arena_reset(&rig.arena);
 }
 
+/*
+ * A client library may free in a thread of its own, later: what that one has not come to
+ * yet is not left behind. So the least that was in use counts before, and what remains after.
+ */
 TEST(a_hundred_thousand_messages_leave_nothing_behind)
 {
-	size_t descriptors, memory;
+	size_t descriptors, memory = SIZE_MAX;
+	int64_t patience_us;
 
 	open_to(SERVER_HOST, server.port);
-	for (int round = 0; round < 20; round++)
+	for (int round = 0; round < 20; round++) {
 		publish_round();
+		if (round >= 10 && mallinfo2().uordblks < memory)
+			memory = mallinfo2().uordblks;
+	}
 	descriptors = open_descriptors();
-	memory = mallinfo2().uordblks;
 	for (int round = 20; round < 200; round++)
 		publish_round();
 	CHECK_INT(open_descriptors(), descriptors);
-	CHECK_MSG(mallinfo2().uordblks < memory + 64 * 1024, "%zu bytes became %zu", memory,
-		  mallinfo2().uordblks);
+	patience_us = pr_mono_us() + AMPLE_MS * 1000;
+	while (mallinfo2().uordblks >= memory + 64 * 1024) {
+		CHECK_MSG(pr_mono_us() < patience_us, "%zu bytes became %zu", memory,
+			  mallinfo2().uordblks);
+		wait_a_moment();
+	}
 }

@@ -161,6 +161,65 @@ TEST(A2_a_callback_that_blocks_past_its_lease_settles_nothing)
 	CHECK(was_told("OUTBOX_WORKER_SKIP_PROCESSED id="));
 }
 
+/* Another one takes the first message, as after a lease that ended, and gives it back. */
+static void lose_the_first(void)
+{
+	postroom_batch *taken;
+
+	EXPIRE_LEASES();
+	taken = CLAIM();
+	CHECK_STR(only_item(taken)->payload, "11");
+	CHECK_INT(postroom_release(store, taken, only_item(taken), 1), POSTROOM_OK);
+	postroom_batch_free(taken);
+}
+
+/* The rest is delivered, so that its slice ends without an outage. */
+static void leave_one_untried(const char *payload, postroom_delivery *item)
+{
+	if (strcmp(item->payload, payload) == 0 && atomic_fetch_add(&rig.flag, 1) == 0)
+		lose_the_first();
+	else
+		item->verdict = POSTROOM_DELIVERED;
+}
+
+static void leave_the_second(postroom_delivery *item, size_t index, postroom_flight *flight)
+{
+	(void)index, (void)flight;
+	leave_one_untried("12", item);
+}
+
+static void leave_the_third(postroom_delivery *item, size_t index, postroom_flight *flight)
+{
+	(void)index, (void)flight;
+	leave_one_untried("13", item);
+}
+
+TEST_BY_ROW(D6_what_stands_behind_a_message_that_was_lost_at_settling_waits_for_it)
+{
+	PUT(.topic = "orders", .payload = "11", .key = "1");
+	PUT(.topic = "orders", .payload = "21", .key = "2");
+	PUT(.topic = "orders", .payload = "12", .key = "1");
+	PUT(.topic = "orders", .payload = "22", .key = "2");
+	DRAIN(leave_the_second, .workers = 1);
+	CHECK_STR(rig.seen, "11 21 12 22 11 12 ");
+	CHECK_INT(totals().lost, 1);
+	CHECK_INT(rows("delivered"), 4);
+}
+
+TEST_BY_ROW(D6_so_does_what_stands_behind_its_neighbour_that_was_settled)
+{
+	PUT(.topic = "orders", .payload = "11", .key = "1");
+	PUT(.topic = "orders", .payload = "21", .key = "2");
+	PUT(.topic = "orders", .payload = "12", .key = "1");
+	PUT(.topic = "orders", .payload = "22", .key = "2");
+	PUT(.topic = "orders", .payload = "13", .key = "1");
+	PUT(.topic = "orders", .payload = "23", .key = "2");
+	DRAIN(leave_the_third, .workers = 1);
+	CHECK_STR(rig.seen, "11 21 12 22 13 23 11 13 ");
+	CHECK_INT(totals().lost, 1);
+	CHECK_INT(rows("delivered"), 6);
+}
+
 static void outlive_the_deadline(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
 	while (postroom_flight_left_ms(flight) > 0)

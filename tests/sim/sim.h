@@ -115,9 +115,8 @@ struct task {
 
 	int64_t claim_sent_us;
 	bool publishing;
-	int64_t publishing_since_us;
-	int64_t publishing_open_us; /* since when the breaker was open then */
-	int64_t open_claim_us;	    /* the outage in which it has claimed without having to probe */
+	int64_t probe_since_us; /* when it was let through, if it probes */
+	int64_t open_claim_us;	/* the outage in which it has claimed without having to probe */
 };
 #define TASKS_MAX 96
 extern struct task tasks[TASKS_MAX];

@@ -97,15 +97,16 @@ static void check_rate(struct process *process, size_t number)
 static void begin(const struct sim_sink *sink, struct row *row, const postroom_delivery *item,
 		  const struct pr_flight *flight, const struct try *try)
 {
-	int64_t longest_us = flight->timeout_ms * (1000 + 1000 / PR_FLIGHT_END_PART);
+	int64_t settle_us = world.config.lease_ms * 1000 / 10;
+	int64_t longest_us = flight->timeout_ms * (1000 + 1000 / PR_FLIGHT_END_PART) + settle_us;
 
 	ENSURE(row->sink == sink->number, "%s goes to the wrong sink", row->id);
 	ENSURE(row->status == PROCESSING && row->claims == item->fence &&
 		       strcmp(row->owner, current->worker->id) == 0,
 	       "%s is published by somebody who has lost it", row->id);
 	ENSURE(row->until_us >= world.now_us + longest_us,
-	       "%s is published with %d us of its lease left, and may take %d us", row->id,
-	       (int)(row->until_us - world.now_us), (int)longest_us);
+	       "%s is published with %d us of its lease left; to settle it may take %d us",
+	       row->id, (int)(row->until_us - world.now_us), (int)longest_us);
 	ENSURE(row->said == POSTROOM_UNTRIED, "%s is published twice", row->id);
 	check_order(row);
 	check_rate(current->process, sink->number);
@@ -165,29 +166,37 @@ static void try_item(const struct sim_sink *sink, postroom_delivery *item,
 		      try.verdict == POSTROOM_DELIVERED ? NULL : "as the seed has it");
 }
 
-/*
- * One that stays away for a lease is given up. A process that was frozen gives one up that
- * comes back after all: from then on there may be two until the breaker is shut.
- */
+enum pr_breaker_answer __real_pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us,
+					     int64_t longest_us, int64_t *ret_probe,
+					     int64_t *ret_wait_ms);
+enum pr_breaker_answer __wrap_pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us,
+					     int64_t longest_us, int64_t *ret_probe,
+					     int64_t *ret_wait_ms);
+
+enum pr_breaker_answer __wrap_pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us,
+					     int64_t longest_us, int64_t *ret_probe,
+					     int64_t *ret_wait_ms)
+{
+	current->probe_since_us = now_us;
+	return __real_pr_breaker_ask(breaker, now_us, longest_us, ret_probe, ret_wait_ms);
+}
+
+/* One that stays away for a lease is given up: it alone may meet another. */
 static void check_probes(void)
 {
-	struct pr_worker *worker = current->worker;
-	int64_t lease_us = world.config.lease_ms * 1000;
+	const struct task *probe = current;
+	int64_t given_up_us = world.now_us - world.config.lease_ms * 1000;
 
-	current->publishing_open_us = worker->outlet->gate->breaker.open_since_us;
-	if (current->process->frozen_until_us >= current->publishing_open_us)
+	if (!probe->worker->probe || probe->probe_since_us <= given_up_us)
 		return;
-
-	for (size_t i = 0; worker->probing && i < TASKS_MAX; i++) {
+	for (size_t i = 0; i < TASKS_MAX; i++) {
 		const struct task *other = &tasks[i];
 
-		if (!other->used || other == current || other->process != current->process ||
-		    !other->publishing || other->worker->outlet->gate != worker->outlet->gate ||
-		    other->publishing_open_us != current->publishing_open_us)
+		if (!other->used || other == probe || other->process != probe->process ||
+		    !other->publishing || !other->worker->probe ||
+		    other->worker->outlet->gate != probe->worker->outlet->gate)
 			continue;
-		ENSURE(!other->worker->probing ||
-			       world.now_us - other->publishing_since_us >= lease_us - SECOND,
-		       "two probes at a time");
+		ENSURE(other->probe_since_us <= given_up_us, "two probes at a time");
 	}
 }
 
@@ -201,13 +210,12 @@ static int publish(struct pr_sink *base, postroom_delivery *items, size_t count,
 
 	(void)err;
 	ENSURE(before, "no memory");
-	trace("publish %zu%s", count, current->worker->probing ? " as a probe" : "");
+	trace("publish %zu%s", count, current->worker->probe ? " as a probe" : "");
 	check_probes();
 	*in_hand += flight->concurrency;
 	ENSURE(*in_hand <= far->concurrency, "%d at once are more than %d", (int)*in_hand,
 	       (int)far->concurrency);
 	current->publishing = true;
-	current->publishing_since_us = world.now_us;
 	for (size_t i = 0; i < count; i++) {
 		if (before[i] != PR_SINK_NONE && items[before[i]].verdict != POSTROOM_DELIVERED)
 			continue;

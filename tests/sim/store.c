@@ -217,7 +217,7 @@ static void check_breaker(void)
 	const struct pr_worker *worker = current->worker;
 	int64_t open_us = worker->outlet->gate->breaker.open_since_us;
 
-	if (!open_us || worker->probing)
+	if (!open_us || worker->probe)
 		return;
 	ENSURE(current->open_claim_us != open_us,
 	       "a worker claims again and again while the breaker is open");

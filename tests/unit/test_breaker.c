@@ -11,6 +11,7 @@
 
 static struct pr_breaker breaker;
 static postroom_delivery items[20];
+static int64_t probe; /* the last ticket */
 
 enum { DELIVERED = POSTROOM_DELIVERED, FAILED = POSTROOM_FAILED, AWAY = POSTROOM_UNREACHABLE };
 
@@ -33,19 +34,24 @@ static enum pr_breaker_news hear(int64_t first, size_t count, int verdict)
 	return pr_breaker_heed(&breaker, START, &heard);
 }
 
-static enum pr_breaker_news hear_probe(int64_t seq, int verdict, int64_t now_us)
+static enum pr_breaker_news hear_ticket(int64_t ticket, int64_t seq, int verdict, int64_t now_us)
 {
 	struct pr_breaker_heard heard = call(seq, 1, verdict);
 
-	heard.probe = true;
+	heard.probe = ticket;
 	return pr_breaker_heed(&breaker, now_us, &heard);
+}
+
+static enum pr_breaker_news hear_probe(int64_t seq, int verdict, int64_t now_us)
+{
+	return hear_ticket(probe, seq, verdict, now_us);
 }
 
 static enum pr_breaker_answer ask(int64_t now_us)
 {
 	int64_t wait_ms;
 
-	return pr_breaker_ask(&breaker, now_us, LONGEST, &wait_ms);
+	return pr_breaker_ask(&breaker, now_us, LONGEST, &probe, &wait_ms);
 }
 
 static int given_back(size_t count)
@@ -165,7 +171,8 @@ TEST(D5_one_probe_at_a_time_a_pause_apart)
 	pr_breaker_init(&breaker);
 	hear(1, 1, AWAY);
 	for (int i = 0; i < 10; i++) {
-		CHECK_INT(pr_breaker_ask(&breaker, now_us + S, LONGEST, &wait_ms), PR_BREAKER_OPEN);
+		CHECK_INT(pr_breaker_ask(&breaker, now_us + S, LONGEST, &probe, &wait_ms),
+			  PR_BREAKER_OPEN);
 		CHECK_INT(wait_ms, 1000);
 		now_us += PAUSE;
 		CHECK_INT(ask(now_us), PR_BREAKER_PROBE);
@@ -191,8 +198,51 @@ TEST(D5_a_probe_that_never_comes_back_is_followed_by_another)
 	CHECK_INT(ask(START + PAUSE + LONGEST - 1), PR_BREAKER_OPEN);
 	CHECK_INT(ask(START + PAUSE + LONGEST), PR_BREAKER_PROBE);
 	/* Whoever finds nothing to probe with leaves it to the next. */
-	pr_breaker_leave(&breaker, START + PAUSE + LONGEST);
+	pr_breaker_leave(&breaker, probe, START + PAUSE + LONGEST);
 	CHECK_INT(ask(START + PAUSE + LONGEST), PR_BREAKER_PROBE);
+	pr_breaker_release(&breaker);
+}
+
+TEST(D5_a_probe_that_comes_back_after_it_was_given_up_lets_no_other_through)
+{
+	int64_t now_us = START + PAUSE + 2 * LONGEST, late[2], second;
+
+	pr_breaker_init(&breaker);
+	hear(1, 1, AWAY);
+	for (int i = 0; i < 2; i++) {
+		CHECK_INT(ask(START + PAUSE + i * LONGEST), PR_BREAKER_PROBE);
+		late[i] = probe;
+	}
+	CHECK_INT(ask(now_us), PR_BREAKER_PROBE);
+	second = probe;
+	/* With a verdict or without. */
+	CHECK_INT(hear_ticket(late[0], 1, AWAY, now_us), PR_BREAKER_SAME);
+	pr_breaker_leave(&breaker, late[1], now_us);
+	CHECK_INT(ask(now_us + LONGEST - 1), PR_BREAKER_OPEN);
+	CHECK_INT(hear_ticket(second, 2, AWAY, now_us + S), PR_BREAKER_SAME);
+	CHECK_INT(ask(now_us + S + PAUSE), PR_BREAKER_PROBE);
+	/* Good news are good, however old. */
+	CHECK_INT(hear_ticket(late[0], 1, DELIVERED, now_us + S + PAUSE), PR_BREAKER_SHUT);
+	pr_breaker_release(&breaker);
+}
+
+TEST(D5_a_probe_from_before_the_breaker_shut_is_still_the_only_one_when_it_opens_again)
+{
+	int64_t now_us = START + PAUSE;
+
+	pr_breaker_init(&breaker);
+	hear(1, 1, AWAY);
+	CHECK_INT(ask(now_us), PR_BREAKER_PROBE);
+	CHECK_INT(hear(2, 1, DELIVERED), PR_BREAKER_SHUT);
+	CHECK_INT(hear(3, 1, AWAY), PR_BREAKER_OPENED);
+	CHECK_INT(ask(now_us + LONGEST - 1), PR_BREAKER_OPEN);
+	CHECK_INT(hear_probe(1, AWAY, now_us + 9 * S), PR_BREAKER_SAME);
+	CHECK_INT(ask(now_us + 9 * S + PAUSE - 1), PR_BREAKER_OPEN);
+	CHECK_INT(ask(now_us + 9 * S + PAUSE), PR_BREAKER_PROBE);
+	/* It is back, and the breaker shut: the next time there is nobody to wait for. */
+	CHECK_INT(hear_probe(1, DELIVERED, now_us + 20 * S), PR_BREAKER_SHUT);
+	CHECK_INT(hear_ticket(0, 3, AWAY, now_us + 20 * S), PR_BREAKER_OPENED);
+	CHECK_INT(ask(now_us + 20 * S + PAUSE), PR_BREAKER_PROBE);
 	pr_breaker_release(&breaker);
 }
 
