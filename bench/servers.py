@@ -162,7 +162,6 @@ class RabbitMQ(Server):
             'ERL_EPMD_ADDRESS': HOST, 'RABBITMQ_NODENAME': f'bench{nodes}@localhost',
             'RABBITMQ_NODE_IP_ADDRESS': HOST, 'RABBITMQ_NODE_PORT': str(self.port),
             'RABBITMQ_DIST_PORT': str(nodes), 'RABBITMQ_CONF_ENV_FILE': '/dev/null',
-            'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS': '+sbwt none',
             **{f'RABBITMQ_{name}': os.path.join(self.directory, value) for name, value in (
                 ('MNESIA_BASE', 'db'), ('LOG_BASE', 'log'), ('CONFIG_FILE', 'rabbitmq'),
                 ('ENABLED_PLUGINS_FILE', 'plugins'), ('FEATURE_FLAGS_FILE', 'flags'),
