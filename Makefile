@@ -23,8 +23,10 @@ soak: build/build.ninja ## the same with the long forms of the tests (much longe
 check-postgres-versions: all ## run PostgreSQL's tests over the servers of versions 13 to 18, which npm brings
 	@tools/postgres-versions
 
-bench: all ## compare with a bare loop that does the same writes (DB=postgres://… for PostgreSQL)
-	@if [ -n "$(DB)" ]; then bench/run_pgsql "$(DB)"; else bench/run; fi
+bench: all ## compare with a bare loop that does the same writes (DB=postgres://… for PostgreSQL; SINKS=1 for sinks)
+	@if [ -n "$(SINKS)" ] && [ -n "$(DB)" ]; then bench/run_sinks "$(DB)"; \
+	elif [ -n "$(SINKS)" ]; then tools/with-postgres sh -c 'bench/run_sinks "$$POSTROOM_TEST_PG"'; \
+	elif [ -n "$(DB)" ]; then bench/run_pgsql "$(DB)"; else bench/run; fi
 
 install: all ## install into PREFIX (/usr/local), below DESTDIR if set
 	@meson configure build -Dprefix="$(abspath $(PREFIX))"

@@ -195,11 +195,13 @@ rd_kafka_resp_err_t pr_kafka_produce(struct pr_kafka_producer *producer, const c
 				     struct pr_kafka_sent *sent, int64_t until_us)
 {
 	const void *value = item->body ? item->body : item->payload;
-	rd_kafka_resp_err_t error;
+	/* Asks for a new topic's partitions at once; given its name alone, the library may take a second. */
+	rd_kafka_topic_t *target = rd_kafka_topic_new(producer->handle, topic, NULL);
+	rd_kafka_resp_err_t error = target ? RD_KAFKA_RESP_ERR_NO_ERROR : rd_kafka_last_error();
 
-	for (;;) {
+	while (target) {
 		error = rd_kafka_producev(
-			producer->handle, RD_KAFKA_V_TOPIC(topic),
+			producer->handle, RD_KAFKA_V_RKT(target),
 			RD_KAFKA_V_VALUE((void *)value,
 					 item->body ? item->body_len : item->payload_len),
 			RD_KAFKA_V_KEY(item->key, item->key ? strlen(item->key) : 0),
@@ -209,6 +211,8 @@ rd_kafka_resp_err_t pr_kafka_produce(struct pr_kafka_producer *producer, const c
 			break;
 		rd_kafka_poll(producer->handle, STEP_MS);
 	}
+	if (target)
+		rd_kafka_topic_destroy(target);
 	sent->begun = true;
 	sent->reported = error != RD_KAFKA_RESP_ERR_NO_ERROR;
 	sent->error = error;
