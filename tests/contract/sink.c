@@ -487,12 +487,16 @@ TEST(it_goes_on_after_being_reopened)
 
 TEST(many_messages_leave_no_descriptor_and_no_child_behind)
 {
-	size_t before = open_descriptors();
-	size_t connected;
+	size_t closed, opened, connected;
 
+	/* A client library may connect in the background: only a closed one stands still. */
+	pr_sink_close(rig.sink);
+	closed = open_descriptors();
+	open_sink();
+	opened = open_descriptors();
 	publish(rig_items(&rig, BATCH), BATCH);
 	connected = open_descriptors();
-	CHECK(subject->server || connected == before);
+	CHECK(subject->server || connected == opened);
 	for (int round = 0; round < 5; round++) {
 		publish(rig_items(&rig, BATCH), BATCH);
 		CHECK_INT(open_descriptors(), connected);
@@ -500,9 +504,9 @@ TEST(many_messages_leave_no_descriptor_and_no_child_behind)
 	}
 	for (int round = 0; round < 20; round++) {
 		pr_sink_close(rig.sink);
+		CHECK_INT(open_descriptors(), closed);
 		open_sink();
 	}
-	CHECK_INT(open_descriptors(), before);
 }
 
 TEST(it_describes_itself)
