@@ -187,6 +187,7 @@ int main(int argc, char **argv)
 		.retention_ms = -1,
 		.dead_retention_ms = -1,
 		.dedupe_retention_ms = -1,
+		.inbox_retention_ms = -1,
 		.drain = true,
 	};
 	struct pr_relay *relay = NULL;

@@ -75,6 +75,7 @@ static void choose_config(void)
 		.retention_ms = -1,
 		.dead_retention_ms = -1,
 		.dedupe_retention_ms = -1,
+		.inbox_retention_ms = -1,
 		.drain = chance(100),
 		.log_level = world.verbose ? PR_LOG_DEBUG : PR_LOG_OFF,
 		.log = tell,
