@@ -97,6 +97,7 @@ struct pgsql_store {
 	int64_t raise_due_us;
 	int64_t lower_due_us;
 	int64_t floor_seq, floor_us; /* where they may be raised to once those are done: lanes, the rest */
+	int64_t proven_seq, proven_us; /* where they were raised to */
 	struct pr_buf holders;	 /* who wrote messages when that was the last seq: text[] */
 	struct pr_buf scope;	 /* for which there are floors of this store's own */
 	struct pr_buf own;	 /* of the lanes: bigint[] */
@@ -264,6 +265,10 @@ int pr_pgsql_lower_floors(struct pgsql_store *store, const struct pr_table *tabl
 const char *pr_pgsql_own_floors(struct pgsql_store *store, const struct pr_scope *scope);
 /* The same for what is in its turn without a lane; in microseconds. */
 int64_t pr_pgsql_own_floor(struct pgsql_store *store, const struct pr_scope *scope);
+/* Messages may have come below them. */
+bool pr_pgsql_floors_are_old(const struct pgsql_store *store, const struct pr_scope *scope);
+/* They are good again: nothing was found below them, by a look that began then. */
+void pr_pgsql_keep_floors(struct pgsql_store *store, int64_t begun_us);
 
 #define PG_HISTORY_COLUMNS                                                                  \
 	"id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "   \

@@ -556,12 +556,12 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 	"SELECT EXISTS (SELECT FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE ") " \
 	"OR " WAITING("apart IN (1, 3) AND (next_attempt_at <= " PG_NOW " OR claims > 0)")   \
 	"OR " WAITING("apart = 0 AND key IS NULL AND next_attempt_at <= " PG_NOW             \
-		      " AND next_attempt_at >= " PG_OWN_FLOOR " AND " LEASED_BY("row"))       \
+		      " AND " LEASED_BY("row"))                                              \
 	"OR " WAITING("apart = 0 AND key IS NOT NULL AND next_attempt_at <= " PG_NOW         \
 		      " AND " LEASED_BY("row"))                                              \
 	"OR EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE lease = 'lane' AND EXISTS ("     \
 	"SELECT FROM {schema}{table} AS o WHERE o.lane = l.lane "                             \
-	"AND o.seq >= greatest(l.floor, ($5::bigint[])[l.lane]) "                             \
+	"AND o.seq >= l.floor "                                                               \
 	"AND status = 'pending' AND apart = 0 AND next_attempt_at <= " PG_NOW " AND " PG_SCOPE "))"
 
 int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *table,
@@ -576,8 +576,6 @@ int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *tabl
 		return err->status;
 	if (!pr_pgsql_add_scope(&params, &claim->scope, &pattern))
 		return pr_err_nomem(err);
-	pr_pgsql_number(&params, pr_pgsql_own_floor(pgsql_store(base), &claim->scope));
-	pr_pgsql_text(&params, pr_pgsql_own_floors(pgsql_store(base), &claim->scope));
 	result = pr_pgsql_run(pgsql_store(base), PG_UNFINISHED, table, UNFINISHED, &params, false,
 			      "looking for work", err);
 	if (!result)

@@ -23,7 +23,7 @@
  *    look. What is in its turn without a lane stands in the order of its time,
  *    which somebody may have looked at before it had the lock, or given by hand: so
  *    its floor is a second lower, and every ten seconds all are looked for anew, or
- *    later if that takes long.
+ *    later if that takes long. Who is idle looks below them then by its one statement.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
@@ -104,6 +104,18 @@ static bool knows(const struct pgsql_store *store, const struct pr_scope *scope)
 	       pr_scope_is(scope, &store->scope);
 }
 
+bool pr_pgsql_floors_are_old(const struct pgsql_store *store, const struct pr_scope *scope)
+{
+	return knows(store, scope) && pr_mono_us() >= store->own_until_us;
+}
+
+void pr_pgsql_keep_floors(struct pgsql_store *store, int64_t begun_us)
+{
+	int64_t now_us = pr_mono_us(), cost_us = (now_us - begun_us) * OWN_SHARE;
+
+	store->own_until_us = now_us + (cost_us > OWN_FOR_US ? cost_us : OWN_FOR_US);
+}
+
 const char *pr_pgsql_own_floors(struct pgsql_store *store, const struct pr_scope *scope)
 {
 	return knows(store, scope) ? store->own.data : NULL;
@@ -119,7 +131,7 @@ static int raise_own(struct pgsql_store *store, const struct pr_table *table,
 {
 	bool by_lane = store->kind == PR_LEASE_LANE;
 	int64_t begun_us = pr_mono_us();
-	bool anew = !knows(store, scope) || begun_us >= store->own_until_us;
+	bool anew = !knows(store, scope) || pr_pgsql_floors_are_old(store, scope);
 	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
@@ -138,8 +150,8 @@ static int raise_own(struct pgsql_store *store, const struct pr_table *table,
 		return pr_err_nomem(err);
 	pr_pgsql_number(&params, store->own_us);
 	pr_pgsql_text(&params, store->own.data);
-	pr_pgsql_number(&params, store->floor_seq);
-	pr_pgsql_number(&params, store->floor_us - LATE_US);
+	pr_pgsql_number(&params, store->proven_seq);
+	pr_pgsql_number(&params, store->proven_us - LATE_US);
 	result = pr_pgsql_run(store, by_lane ? PG_OWN_LANE : PG_OWN_ROW, table,
 			      by_lane ? OWN_LANE : OWN_ROW, &params, false,
 			      "looking how far the outbox is empty", err);
@@ -148,11 +160,8 @@ static int raise_own(struct pgsql_store *store, const struct pr_table *table,
 	pr_buf_reset(&store->own);
 	pr_buf_puts(&store->own, PQgetvalue(result, 0, 0));
 	store->own_us = atoll(PQgetvalue(result, 0, 1));
-	if (anew) {
-		int64_t now_us = pr_mono_us(), cost_us = (now_us - begun_us) * OWN_SHARE;
-
-		store->own_until_us = now_us + (cost_us > OWN_FOR_US ? cost_us : OWN_FOR_US);
-	}
+	if (anew)
+		pr_pgsql_keep_floors(store, begun_us);
 	return store->own.failed ? pr_err_nomem(err) : POSTROOM_OK;
 }
 
@@ -170,7 +179,9 @@ static int raise_to(struct pgsql_store *store, const struct pr_table *table,
 	int status = POSTROOM_OK;
 
 	store->since_raised = 0;
-	pr_pgsql_number(&params, store->floor_seq);
+	store->proven_seq = store->floor_seq;
+	store->proven_us = store->floor_us;
+	pr_pgsql_number(&params, store->proven_seq);
 	if (store->kind == PR_LEASE_LANE)
 		status = set_floors(store, PG_RAISE, table, RAISE, &params, err);
 	if (status >= 0 && !claims_all(store, scope))
@@ -185,10 +196,11 @@ int pr_pgsql_raise_floors(struct pgsql_store *store, const struct pr_table *tabl
 	struct pgsql_params params = { 0 };
 	int status = POSTROOM_OK;
 
-	bool stale = store->own.len > 0 && pr_mono_us() >= store->own_until_us;
-
+	/* However long somebody writes: up to where they were, they may be looked for again. */
+	if (pr_pgsql_floors_are_old(store, scope) && raise_own(store, table, scope, err) < 0)
+		return err->status;
 	if (pr_mono_us() < store->raise_due_us ||
-	    (!stale && store->look_us < SLOW_LOOK_US && store->since_raised < RAISE_AFTER))
+	    (store->look_us < SLOW_LOOK_US && store->since_raised < RAISE_AFTER))
 		return POSTROOM_OK;
 	pr_pgsql_text(&params, store->floor_seq ? store->holders.data : "{}");
 	result = pr_pgsql_run(store, PG_HOLDERS, table, HOLDERS, &params, false,

@@ -30,12 +30,13 @@
 
 /* What has a key, or waits in a lane that nobody has, is due, or a claim sets it apart. */
 #define WAITING                                                                             \
-	"EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND apart = 0 "        \
-	"AND key IS NOT NULL AND " PG_SCOPE "AND (SELECT lease = 'row' FROM "                \
-	PG_LANE("1::smallint") " AS one)) OR EXISTS (SELECT FROM " PG_ALL_LANES " AS l "     \
-	"WHERE lease = 'lane' AND locked_by IS NULL AND EXISTS ("                            \
-	"SELECT FROM {schema}{table} AS o WHERE o.lane = l.lane AND o.seq >= l.floor "        \
-	"AND status = 'pending' AND apart = 0 AND " PG_SCOPE "))"
+	IN_LANES("lease = 'row'", "0", "AND key IS NOT NULL ") " OR "                        \
+	IN_LANES("lease = 'lane' AND locked_by IS NULL", "l.floor", "")
+#define IN_LANES(which, floor, fresh)                                                       \
+	"EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE " which " AND EXISTS ("             \
+	"SELECT FROM {schema}{table} AS o WHERE o.lane = l.lane "                            \
+	"AND o.seq >= greatest(" floor ", ($5::bigint[])[l.lane]) "                          \
+	"AND status = 'pending' AND apart = 0 " fresh "AND " PG_SCOPE "))"
 
 /*
  * What was left behind may have to wait for others: no reason to get up at once. What
@@ -50,8 +51,8 @@
 #define NEXT_DUE                                                                            \
 	WAITING ", " LEFT_BEHIND ", ceil(extract(epoch FROM least("                          \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND apart = 0 " \
-	"AND key IS NULL AND next_attempt_at >= " PG_OWN_FLOOR " AND " PG_SCOPE "AND (SELECT lease = 'row' FROM "                    \
-	PG_LANE("1::smallint") " AS one) ORDER BY next_attempt_at, seq LIMIT 1), "           \
+	"AND key IS NULL AND next_attempt_at >= " PG_OWN_FLOOR " AND " PG_SCOPE              \
+	"AND (SELECT lease = 'row' FROM " PG_LANE("1::smallint") " AS one) ORDER BY next_attempt_at, seq LIMIT 1), "           \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' "             \
 	"AND apart IN (1, 3) AND " PG_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "       \
 	"(SELECT locked_until FROM {schema}{table} WHERE status = '{active}' "               \
@@ -64,7 +65,7 @@
 
 #define ANNOUNCE                                                                            \
 	"SELECT " NEXT_DUE ", " NO_WAIT "setval('{schema}postroom_sleepers', greatest(last_value, " \
-	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $5::bigint)) "             \
+	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $6::bigint)) "             \
 	"FROM {schema}postroom_sleepers"
 
 #define HUSH "SELECT " NO_WAIT "setval('{schema}postroom_sleepers', 1)"
@@ -119,11 +120,13 @@ static int announce(struct pgsql_store *store, const struct pr_table *table,
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
 	struct pgsql_params params = { 0 };
-	int64_t next_ms = INT64_MAX;
+	int64_t next_ms = INT64_MAX, begun_us = pr_mono_us();
+	bool below = pr_pgsql_floors_are_old(store, scope);
 
 	if (!pr_pgsql_add_scope(&params, scope, &pattern))
 		return pr_err_nomem(err);
-	pr_pgsql_number(&params, pr_pgsql_own_floor(store, scope));
+	pr_pgsql_number(&params, below ? 0 : pr_pgsql_own_floor(store, scope));
+	pr_pgsql_text(&params, below ? NULL : pr_pgsql_own_floors(store, scope));
 	if (!store->pooled)
 		pr_pgsql_number(&params, max_ms);
 	result = pr_pgsql_run(store, store->pooled ? PG_NEXT_DUE : PG_ANNOUNCE, table,
@@ -139,6 +142,8 @@ static int announce(struct pgsql_store *store, const struct pr_table *table,
 	if (next_ms < max_ms)
 		*ret_ms = next_ms > 0 ? next_ms : 0;
 	store->base.idle = next_ms > max_ms && *PQgetvalue(result, 0, COL_LEFT_BEHIND) == 'f';
+	if (below && store->base.idle)
+		pr_pgsql_keep_floors(store, begun_us);
 	return POSTROOM_OK;
 }
 

@@ -203,6 +203,29 @@ ON_ONE(C6_what_waits_for_others_is_passed_once_by_row, backend_pgsql)
 	check_found_above_own_floors();
 }
 
+/* People may say themselves since when a message is due: a floor does not hide it for long. */
+ON_ONE(C3_what_bears_an_older_time_than_the_floor_is_found_also_by_an_idle_relay, backend_pgsql)
+{
+	const struct pr_scope own = { .topic = "own" };
+	const struct pr_claim claim = { .scope = own, .limit = 1, .max_attempts = 10 };
+	struct pr_err err = { 0 };
+	bool unfinished = false;
+
+	put_foreign(100);
+	await_own_floors();
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, next_attempt_at) "
+		 "VALUES ('own', '1', now() - interval '1 hour')");
+	CHECK_INT(store->ops->unfinished(store, &pr_table_outbox, &claim, &unfinished, &err),
+		  POSTROOM_OK);
+	CHECK(unfinished);
+	/* Nothing was claimed meanwhile that would have looked for floors again. */
+	pgsql_store(store)->own_until_us = 0;
+	pgsql_store(store)->raise_due_us = INT64_MAX;
+	CHECK_INT(store->ops->wait(store, &pr_table_outbox, &own, 20, &err), POSTROOM_OK);
+	CHECK(!store->idle);
+	CHECK_INT(deliver_own(), 1);
+}
+
 /* What was written by somebody who has seen the late one, whatever time it bears. */
 LANE_TEST(D6_what_commits_late_is_not_overtaken_by_what_was_written_after_it)
 {
