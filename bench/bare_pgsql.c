@@ -93,9 +93,9 @@
 	"IS DISTINCT FROM NULL "
 #define SEEDS_CLAIM                                                                                \
 	"WITH chosen AS MATERIALIZED (SELECT id FROM bare_seeds "                                  \
-	"WHERE (status = 'pending' AND next_attempt_at <= now()) "                                 \
-	"OR (status = 'processing' AND locked_until < now()) ORDER BY next_attempt_at "            \
-	"LIMIT $1::int FOR UPDATE SKIP LOCKED) "                                                   \
+	"WHERE ((status = 'pending' AND next_attempt_at <= now()) "                                \
+	"OR (status = 'processing' AND locked_until < now())) AND attempts < 10 "                  \
+	"ORDER BY created_at, id LIMIT $1::int FOR UPDATE SKIP LOCKED) "                           \
 	"UPDATE bare_seeds AS t SET status = 'processing', attempts = attempts + 1, "              \
 	"claims = claims + 1, locked_by = $2::uuid, locked_until = now() + interval '30 s', "      \
 	"last_attempt_at = now(), updated_at = now() FROM chosen WHERE t.id = chosen.id "          \
