@@ -344,3 +344,25 @@ void pr_url_redact(const char *text, char *out, size_t size)
 	}
 	out[shown.used] = '\0';
 }
+
+void pr_url_hide(char *text)
+{
+	char *user = strstr(text, "://"), *host = user ? strrchr(user, '@') : NULL;
+	const char *settings = strchr(text, '?');
+	char *end;
+
+	if (host)
+		memset(user + 3, '*', (size_t)(host - user - 3));
+	for (char *name = text; *name; name = *end ? end + 1 : end) {
+		/* Outside of a URL's settings nobody can tell where a quoted value ends. */
+		bool setting = settings && name > settings;
+		char *equals = name + strcspn(name, setting ? "=&" : "=?& ");
+
+		end = equals + strcspn(equals, setting ? "&" : "?& ");
+		if (*equals == '=' && is_secret(name, equals)) {
+			if (!setting)
+				end = equals + strlen(equals);
+			memset(equals + 1, '*', (size_t)(end - equals - 1));
+		}
+	}
+}

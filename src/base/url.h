@@ -31,6 +31,11 @@ void pr_url_release(struct pr_url *url);
 
 /* Whether a setting of that name is to be kept from people's eyes. */
 bool pr_url_is_secret(const char *name);
+/*
+ * Makes the secrets unreadable, in place, of a URL, a libpq connection string, or any word of
+ * a command line that may be one.
+ */
+void pr_url_hide(char *text);
 
 /*
  * text without its password, and without settings that are named like secrets,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/url.h"
 #include "cli/cli.h"
 
 #include "config/config.h"
@@ -123,7 +124,7 @@ static void look_around(struct cli *cli)
 }
 
 /*
- * Copies the arguments into one block, and makes passwords in the originals
+ * Copies the arguments into one block, and makes secrets in the originals
  * unreadable: everybody on the machine can see those.
  */
 static char **take_arguments(int argc, char **argv)
@@ -139,15 +140,9 @@ static char **take_arguments(int argc, char **argv)
 		return NULL;
 	at = (char *)(copies + argc + 1);
 	for (int i = 0; i < argc; i++) {
-		char *user = strstr(argv[i], "://"), *word = strstr(argv[i], "password=");
-		char *host = user ? strrchr(user, '@') : NULL;
-
 		copies[i] = strcpy(at, argv[i]);
 		at += strlen(at) + 1;
-		if (host)
-			memset(user + 3, '*', (size_t)(host - user - 3));
-		if (word)
-			memset(word + 9, '*', strcspn(word + 9, "& "));
+		pr_url_hide(argv[i]);
 	}
 	return copies;
 }

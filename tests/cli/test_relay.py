@@ -2,6 +2,7 @@
 """relay as a command: its options, its signals, its exit status."""
 import json
 import os
+import pathlib
 import signal
 import sqlite3
 
@@ -20,6 +21,16 @@ def D1_settings_are_checked_at_the_start(postroom, db):
             (['--to', 'null:', '--tenant', 'acme'], ['UUID'])):
         line = postroom.fails(2, 'relay', *args)
         assert all(word in line for word in words), line
+
+
+def G1_no_secret_of_a_sink_stands_in_the_process_list(postroom):
+    secret = 'whsec_aHVzaGh1c2hodXNoaHVzaGh1c2hodXNo'
+    postroom.enqueue()
+    relay = postroom.start(
+        'relay', '--to', f'http://127.0.0.1:1/?secret={secret}&header=X-Key: {secret}&secret={secret}')
+    assert secret.encode() not in relay.stderr.readline()
+    line = pathlib.Path('/proc', str(relay.pid), 'cmdline').read_bytes()
+    assert b'secret=' in line and secret.encode() not in line
 
 
 def W1_one_command_delivers_everything(postroom):

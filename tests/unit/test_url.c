@@ -142,3 +142,26 @@ TEST(G1_redacted_urls_show_no_secret)
 		}
 	}
 }
+
+TEST(G1_hidden_words_show_no_secret)
+{
+	static const char *const cases[][2] = {
+		{ "--db=postgres://u:pw@h/d?password=pw", "--db=postgres://****@h/d?password=**" },
+		{ "http://h/?secret=s&a=1&secret=t", "http://h/?secret=*&a=1&secret=*" },
+		{ "http://h/?header=A: s&proxy=http://u:s@p&b=1",
+		  "http://*******************************@p&b=1" },
+		{ "http://h/?header=A: s&b=1", "http://h/?header=****&b=1" },
+		{ "kafka://h/t?kafka.ssl.key.pem=a b", "kafka://h/t?kafka.ssl.key.pem=***" },
+		{ "host=h password='a b' user=u", "host=h password=************" },
+		{ "http://h/a=b?c=d", "http://h/a=b?c=d" },
+		{ "relay", "relay" },
+		{ "", "" },
+	};
+	char text[100];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		snprintf(text, sizeof(text), "%s", cases[i][0]);
+		pr_url_hide(text);
+		CHECK_STR(text, cases[i][1]);
+	}
+}
