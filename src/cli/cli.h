@@ -157,6 +157,27 @@ void cli_progress_show(struct cli_progress *progress, int64_t done, int64_t coun
 void cli_progress_end(struct cli_progress *progress);
 
 /*
+ * Long work in steps of at most CLI_STEP, until one finds less. What comes to be meant meanwhile
+ * is left alone, or it might never end: *older_than_ms, of the filter that a step goes by, grows
+ * with the time that has passed.
+ */
+struct cli_steps {
+	struct cli_progress progress;
+	int64_t *older_than_ms;
+	int64_t least_ms;
+	int64_t total; /* what all steps together did */
+};
+/* Small enough that a claim never waits long for the write lock (X2). */
+#define CLI_STEP 500
+void cli_steps_begin(struct cli_steps *steps, struct cli *cli, const char *label, int64_t expected,
+		     int64_t *older_than_ms);
+/* Behind each step; false: that was the last. */
+bool cli_steps_go_on(struct cli_steps *steps, int status, int64_t some);
+
+/* Asks on the terminal; anything but a yes is a no. */
+bool cli_confirm(const char *question);
+
+/*
  * table.c: aligned columns with a head on a terminal, the last one cut to fit;
  * tabs and no head in a pipe. Cells are copied; NULL is an empty cell.
  */
@@ -178,6 +199,8 @@ struct cli_table {
 };
 void cli_table_begin(struct cli_table *table, struct cli *cli, const char *const *heads);
 void cli_table_cell(struct cli_table *table, enum cli_colour colour, const char *text);
+/* Without its fraction on a terminal. */
+void cli_table_time(struct cli_table *table, int64_t time_us);
 void cli_table_int(struct cli_table *table, int64_t number);
 /* Prints what is left and releases; false if stdout is broken. */
 bool cli_table_end(struct cli_table *table);

@@ -5,16 +5,12 @@
  */
 #include "cli/cli.h"
 
-#include "base/time.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
-#define STEP 500
 #define READ_SIZE 65536
 
 struct inbox_options {
@@ -110,16 +106,12 @@ static int print_json(void *context, const postroom_inbox_row *row)
 static int print_row(void *context, const postroom_inbox_row *row)
 {
 	struct cli_table *table = context;
-	char created[PR_RFC3339_SIZE];
 
-	pr_rfc3339(row->created_at_us, created);
-	if (table->cli->out_terminal)
-		created[sizeof("2026-11-15T21:37:42") - 1] = '\0';
 	cli_table_cell(table, CLI_PLAIN, row->id);
 	cli_table_cell(table, CLI_PLAIN, row->handler);
 	cli_table_cell(table, cli_status_colour(row->status), row->status);
 	cli_table_int(table, row->attempts);
-	cli_table_cell(table, CLI_PLAIN, created);
+	cli_table_time(table, row->created_at_us);
 	cli_table_cell(table, CLI_DIM, row->last_error);
 	return table->cli->out_failed;
 }
@@ -297,30 +289,6 @@ static int retry_named(struct cli *cli, struct postroom_store *store)
 	return status;
 }
 
-typedef int (*some_fn)(postroom_store *store, const postroom_inbox_filter *filter, int32_t limit,
-		       int64_t *ret);
-
-/* Again and again, until all are done; *ret is how many there were. */
-static int repeat(struct cli *cli, struct postroom_store *store, postroom_inbox_filter *filter,
-		  some_fn fn, const char *label, int64_t *ret)
-{
-	int64_t begun_us = pr_mono_us(), least_ms = filter->older_than_ms, some = 0;
-	struct cli_progress progress;
-	int status;
-
-	*ret = 0;
-	cli_progress_begin(&progress, cli, label, 0);
-	do {
-		/* What comes to be so meanwhile is left alone, or this might never end. */
-		filter->older_than_ms = least_ms + (pr_mono_us() - begun_us) / 1000;
-		status = fn(store, filter, STEP, &some);
-		*ret += status >= 0 ? some : 0;
-		cli_progress_show(&progress, *ret, *ret);
-	} while (status >= 0 && some == STEP);
-	cli_progress_end(&progress);
-	return status;
-}
-
 static void print_total(struct cli *cli, const char *member, int64_t total, const char *words)
 {
 	if (cli->global.json) {
@@ -335,7 +303,8 @@ static void print_total(struct cli *cli, const char *member, int64_t total, cons
 static int retry(struct cli *cli, const struct inbox_options *given, struct postroom_store *store)
 {
 	postroom_inbox_filter filter = { .size = sizeof(filter), .handler = given->handler };
-	int64_t total;
+	struct cli_steps steps;
+	int64_t some = 0;
 	int status;
 
 	if (given->dead == (cli->arg_count > 1) || cli->arg_count == 2)
@@ -344,8 +313,11 @@ static int retry(struct cli *cli, const struct inbox_options *given, struct post
 		return cli_usage(cli, "inbox retry: --handler goes with --dead, not with ids");
 	if (!given->dead)
 		return retry_named(cli, store);
-	status = repeat(cli, store, &filter, postroom_inbox_retry_some, "retry", &total);
-	print_total(cli, "retried", total, "pending again");
+	cli_steps_begin(&steps, cli, "retry", 0, &filter.older_than_ms);
+	do
+		status = postroom_inbox_retry_some(store, &filter, CLI_STEP, &some);
+	while (cli_steps_go_on(&steps, status, some));
+	print_total(cli, "retried", steps.total, "pending again");
 	if (status < 0)
 		return cli_fail(cli, "inbox retry: %s", postroom_store_errmsg(store));
 	return CLI_DONE;
@@ -353,13 +325,10 @@ static int retry(struct cli *cli, const struct inbox_options *given, struct post
 
 static bool ask(const struct inbox_options *given)
 {
-	char answer[16];
+	char question[60];
 
-	dprintf(STDERR_FILENO, "Delete what is %s in the inbox for good? [y/N] ", given->status);
-	if (!fgets(answer, sizeof(answer), stdin))
-		return false;
-	answer[strcspn(answer, "\r\n")] = '\0';
-	return strcasecmp(answer, "y") == 0 || strcasecmp(answer, "yes") == 0;
+	snprintf(question, sizeof(question), "Delete what is %s in the inbox for good?", given->status);
+	return cli_confirm(question);
 }
 
 static int purge(struct cli *cli, const struct inbox_options *given, struct postroom_store *store)
@@ -368,7 +337,8 @@ static int purge(struct cli *cli, const struct inbox_options *given, struct post
 					 .status = given->status,
 					 .handler = given->handler,
 					 .older_than_ms = given->older_than_ms };
-	int64_t total;
+	struct cli_steps steps;
+	int64_t some = 0;
 	int status;
 
 	if (!given->status ||
@@ -377,8 +347,11 @@ static int purge(struct cli *cli, const struct inbox_options *given, struct post
 				      "--status dead; what is unfinished is never deleted");
 	if (!given->yes && isatty(STDIN_FILENO) && !ask(given))
 		return cli_fail(cli, "inbox purge: nothing was deleted");
-	status = repeat(cli, store, &filter, postroom_inbox_purge_some, "purge", &total);
-	print_total(cli, "purged", total, "deleted");
+	cli_steps_begin(&steps, cli, "purge", 0, &filter.older_than_ms);
+	do
+		status = postroom_inbox_purge_some(store, &filter, CLI_STEP, &some);
+	while (cli_steps_go_on(&steps, status, some));
+	print_total(cli, "purged", steps.total, "deleted");
 	if (status < 0)
 		return cli_fail(cli, "inbox purge: %s", postroom_store_errmsg(store));
 	return CLI_DONE;

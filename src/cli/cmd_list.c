@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 
-#include "base/time.h"
-
 struct list_options {
 	int64_t status;
 	struct cli_filter filter;
@@ -49,15 +47,11 @@ static int print_json(void *context, const postroom_row *row)
 static int print_row(void *context, const postroom_row *row)
 {
 	struct cli_table *table = context;
-	char created[PR_RFC3339_SIZE];
 
-	pr_rfc3339(row->created_at_us, created);
-	if (table->cli->out_terminal)
-		created[sizeof("2026-11-15T21:37:42") - 1] = '\0';
 	cli_table_cell(table, CLI_PLAIN, row->id);
 	cli_table_cell(table, cli_status_colour(row->status), row->status);
 	cli_table_int(table, row->attempts);
-	cli_table_cell(table, CLI_PLAIN, created);
+	cli_table_time(table, row->created_at_us);
 	cli_table_cell(table, CLI_PLAIN, row->topic);
 	cli_table_cell(table, CLI_PLAIN, row->key);
 	cli_table_cell(table, CLI_DIM, row->last_error);

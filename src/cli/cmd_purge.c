@@ -4,13 +4,8 @@
 #include "base/text.h"
 #include "base/time.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
-
-/* Small enough that a claim never waits long for the write lock (X2). */
-#define STEP 500
 
 struct purge_options {
 	const char *status;
@@ -68,43 +63,34 @@ static void put_question(struct pr_buf *out, const postroom_filter *filter, int6
 		pr_duration_format(filter->older_than_ms, age);
 		pr_buf_printf(out, " older than %s", age);
 	}
-	pr_buf_puts(out, " for good? [y/N] ");
+	pr_buf_puts(out, " for good?");
 }
 
 static bool ask(const postroom_filter *filter, int64_t count)
 {
 	PR_CLEANUP_BUF struct pr_buf question = { 0 };
-	char answer[16];
 
 	put_question(&question, filter, count);
-	if (write(STDERR_FILENO, question.data, question.len) < 0)
-		return false;
-	if (!fgets(answer, sizeof(answer), stdin))
-		return false;
-	answer[strcspn(answer, "\r\n")] = '\0';
-	return strcasecmp(answer, "y") == 0 || strcasecmp(answer, "yes") == 0;
+	return !question.failed && cli_confirm(question.data);
 }
 
-static int purge(struct cli *cli, struct postroom_store *store, const postroom_filter *filter,
+static int purge(struct cli *cli, struct postroom_store *store, postroom_filter *filter,
 		 int64_t expected)
 {
-	struct cli_progress progress;
-	int64_t total = 0, some;
+	struct cli_steps steps;
+	int64_t some = 0;
 	int status;
 
-	cli_progress_begin(&progress, cli, "purge", expected);
-	do {
-		status = postroom_purge_some(store, filter, STEP, &some);
-		total += status >= 0 ? some : 0;
-		cli_progress_show(&progress, total, total);
-	} while (status >= 0 && some == STEP);
-	cli_progress_end(&progress);
+	cli_steps_begin(&steps, cli, "purge", expected, &filter->older_than_ms);
+	do
+		status = postroom_purge_some(store, filter, CLI_STEP, &some);
+	while (cli_steps_go_on(&steps, status, some));
 	if (cli->global.json) {
 		cli_begin_object(cli);
-		cli_put_int_member(&cli->out, "purged", total);
+		cli_put_int_member(&cli->out, "purged", steps.total);
 		cli_end_object(cli);
 	} else {
-		cli_put_messages(cli, total, filter->status);
+		cli_put_messages(cli, steps.total, filter->status);
 		pr_buf_puts(&cli->out, " deleted\n");
 	}
 	if (status < 0)
@@ -113,7 +99,7 @@ static int purge(struct cli *cli, struct postroom_store *store, const postroom_f
 }
 
 static int ask_and_purge(struct cli *cli, struct postroom_store *store,
-			 const postroom_filter *filter, bool asking)
+			 postroom_filter *filter, bool asking)
 {
 	struct tally tally = { .filter = filter };
 	postroom_counts counts;

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 
-#include "base/time.h"
-
-#define STEP 500
-
 struct retry_options {
 	bool dead;
 	struct cli_filter filter;
@@ -43,27 +39,21 @@ static int retry_named(struct cli *cli, struct postroom_store *store)
 static int retry_filtered(struct cli *cli, struct postroom_store *store,
 			  postroom_filter *filter)
 {
-	int64_t begun_us = pr_mono_us();
-	struct cli_progress progress;
-	int64_t total = 0, some;
+	struct cli_steps steps;
+	int64_t some = 0;
 	int status;
 
-	cli_progress_begin(&progress, cli, "retry", 0);
-	do {
-		/* What dies again meanwhile is left alone, or this might never end. */
-		filter->older_than_ms = (pr_mono_us() - begun_us) / 1000;
-		status = postroom_retry_some(store, filter, STEP, &some);
-		total += status >= 0 ? some : 0;
-		cli_progress_show(&progress, total, total);
-	} while (status >= 0 && some == STEP);
-	cli_progress_end(&progress);
+	cli_steps_begin(&steps, cli, "retry", 0, &filter->older_than_ms);
+	do
+		status = postroom_retry_some(store, filter, CLI_STEP, &some);
+	while (cli_steps_go_on(&steps, status, some));
 	if (cli->global.json) {
 		cli_begin_object(cli);
-		cli_put_int_member(&cli->out, "retried", total);
+		cli_put_int_member(&cli->out, "retried", steps.total);
 		cli_end_object(cli);
 	} else {
-		cli_put_messages(cli, total, "");
-		pr_buf_printf(&cli->out, " %s pending again\n", total == 1 ? "is" : "are");
+		cli_put_messages(cli, steps.total, "");
+		pr_buf_printf(&cli->out, " %s pending again\n", steps.total == 1 ? "is" : "are");
 	}
 	if (status < 0)
 		return cli_fail(cli, "%s", postroom_store_errmsg(store));

@@ -7,6 +7,9 @@
 
 #include "base/time.h"
 
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #define REDRAW_US 100000
@@ -67,4 +70,33 @@ void cli_progress_end(struct cli_progress *progress)
 	ssize_t written = write(STDERR_FILENO, "\r\033[K", 4);
 	(void)written;
 	progress->cli->progress_shown = false;
+}
+
+void cli_steps_begin(struct cli_steps *steps, struct cli *cli, const char *label, int64_t expected,
+		     int64_t *older_than_ms)
+{
+	*steps = (struct cli_steps){ .older_than_ms = older_than_ms, .least_ms = *older_than_ms };
+	cli_progress_begin(&steps->progress, cli, label, expected);
+}
+
+bool cli_steps_go_on(struct cli_steps *steps, int status, int64_t some)
+{
+	if (status >= 0)
+		steps->total += some;
+	cli_progress_show(&steps->progress, steps->total, steps->total);
+	*steps->older_than_ms = steps->least_ms + (pr_mono_us() - steps->progress.started_us) / 1000;
+	if (status >= 0 && some == CLI_STEP)
+		return true;
+	cli_progress_end(&steps->progress);
+	return false;
+}
+
+bool cli_confirm(const char *question)
+{
+	char answer[16];
+
+	if (dprintf(STDERR_FILENO, "%s [y/N] ", question) < 0 || !fgets(answer, sizeof(answer), stdin))
+		return false;
+	answer[strcspn(answer, "\r\n")] = '\0';
+	return strcasecmp(answer, "y") == 0 || strcasecmp(answer, "yes") == 0;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 
+#include "base/time.h"
+
 #include <string.h>
 
 static size_t count_characters(const char *text, size_t len)
@@ -140,6 +142,16 @@ void cli_table_cell(struct cli_table *table, enum cli_colour colour, const char 
 	cell->colour = colour;
 	cli_put_text(&table->text, text ? text : "");
 	measure(table, cell);
+}
+
+void cli_table_time(struct cli_table *table, int64_t time_us)
+{
+	char text[PR_RFC3339_SIZE];
+
+	pr_rfc3339(time_us, text);
+	if (table->cli->out_terminal)
+		text[sizeof("2026-11-15T21:37:42") - 1] = '\0';
+	cli_table_cell(table, CLI_PLAIN, text);
 }
 
 void cli_table_int(struct cli_table *table, int64_t number)

@@ -181,6 +181,17 @@ def X2_purge_deletes_what_was_delivered_long_enough_ago(postroom, sql):
     assert len(postroom.rows()) == 34
 
 
+def X2_purge_leaves_alone_what_is_delivered_after_it_has_begun(postroom, sql):
+    """Or it would never end beside a busy relay."""
+    postroom.ok('enqueue', '--ndjson', '-', input='{"topic":"t","payload":1}\n' * 600)
+    postroom.ok('relay', '--to', 'null:', '--drain', '--log-level', 'warn')
+    sql('CREATE TRIGGER more AFTER DELETE ON postroom_outbox WHEN (SELECT max(seq) FROM postroom_outbox) < 5000 '
+        'BEGIN INSERT INTO postroom_outbox (topic, payload, status, delivered_at) '
+        "VALUES ('more', '1', 'delivered', (unixepoch() + 2) * 1000000); END")
+    assert postroom.ok('purge', '--status', 'delivered').out == '600 delivered messages deleted\n'
+    assert {row['topic'] for row in postroom.rows()} == {'more'}
+
+
 def test_purge_needs_a_status_and_never_takes_the_unfinished(postroom):
     postroom.enqueue()
     assert '--status' in postroom.fails(2, 'purge')
