@@ -134,8 +134,9 @@ typedef enum postroom_inbox_state {
  * back. On PostgreSQL at REPEATABLE READ and above, an event that another
  * transaction has committed since the snapshot is POSTROOM_TX_ABORTED with
  * SQLSTATE 40001: roll back and try again, then it is a duplicate. On SQLite,
- * POSTROOM_BUSY is for who has read before and can not become the writer, or
- * has waited for as long as the busy timeout says: begin with BEGIN IMMEDIATE.
+ * who has read before somebody else wrote can not become the writer:
+ * POSTROOM_TX_ABORTED; begin with BEGIN IMMEDIATE. POSTROOM_BUSY is for who has
+ * waited for as long as the busy timeout says; the transaction is as it was.
  *
  * Without an open transaction the event counts as handled at once.
  */

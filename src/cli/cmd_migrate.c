@@ -157,7 +157,7 @@ const struct cli_command cmd_migrate = {
 	.synopsis = "[--dry-run | --status]",
 	.summary = "Create or upgrade the tables",
 	.about = "Doing it again and again is harmless, and so are two at once. With "
-		 "SQLite, enqueue and relay do it by themselves; this is for those who "
+		 "SQLite, enqueue, relay and inbox submit do it by themselves; this is for those who "
 		 "want to see it, or to make the tables before an application uses them.",
 	.examples = "postroom --db shop.db migrate\n"
 		    "postroom --db shop.db migrate --dry-run\n"
