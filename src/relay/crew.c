@@ -150,11 +150,12 @@ static int add_outlet(struct pr_crew *crew, const struct pr_relay_sink *sink, st
 
 	*outlet = (struct pr_outlet){ .crew = crew, .sink = sink, .rules = rules };
 	outlet->watch = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+	outlet->turn = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
 	outlet->gate = find_gate(crew->relay, sink);
 	outlet->workers = calloc((size_t)workers, sizeof(*outlet->workers));
 	if (!outlet->gate || !outlet->workers)
 		return pr_err_nomem(err);
-	if (outlet->watch < 0)
+	if (outlet->watch < 0 || outlet->turn < 0)
 		return pr_err_errno(err, POSTROOM_NOMEM, "making an event descriptor");
 	for (int64_t i = 0; i < workers; i++)
 		prepare(&outlet->workers[i], crew, outlet);
@@ -315,6 +316,8 @@ void pr_crew_free(struct pr_crew *crew)
 		free(crew->outlets[i].workers);
 		if (crew->outlets[i].watch >= 0)
 			close(crew->outlets[i].watch);
+		if (crew->outlets[i].turn >= 0)
+			close(crew->outlets[i].turn);
 	}
 	release(&crew->janitor);
 	free(crew->outlets);

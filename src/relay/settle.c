@@ -107,10 +107,12 @@ int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t co
 	worker->taken = pr_limit_take(limit, worker->batch_limit, pr_mono_us(), &wait_ms);
 	if (worker->taken == 0)
 		return pr_settle_items(worker, items, count, err);
+	pr_turn_take(worker, (int32_t)worker->taken);
 	next = pr_claim_prepare(worker, (int32_t)worker->taken);
 	pr_pulse_beat(&worker->pulse, 0);
 	status = store->ops->turn(store, &pr_table_outbox, items, count, &config->policy,
 				  &next.claim, next.batch, err);
+	pr_turn_leave(worker);
 	if (status < 0 && status != POSTROOM_LEASE_LOST) {
 		pr_limit_give_back(limit, worker->taken);
 		return pr_settle_items(worker, items, count, err);

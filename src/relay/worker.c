@@ -100,21 +100,31 @@ static void follow_reopen(struct pr_worker *worker)
 		worker->sink->ops->reopen(worker->sink);
 }
 
-static bool take_watch(struct pr_worker *worker)
+bool pr_token_take(int fd)
 {
 	uint64_t token;
 
+	return read(fd, &token, sizeof(token)) == sizeof(token);
+}
+
+bool pr_token_leave(int fd)
+{
+	uint64_t token = 1;
+
+	return write(fd, &token, sizeof(token)) == sizeof(token);
+}
+
+static bool take_watch(struct pr_worker *worker)
+{
 	if (!worker->watching)
-		worker->watching = read(worker->outlet->watch, &token, sizeof(token)) == sizeof(token);
+		worker->watching = pr_token_take(worker->outlet->watch);
 	return worker->watching;
 }
 
 static void leave_watch(struct pr_worker *worker)
 {
-	uint64_t token = 1;
-
 	if (worker->watching)
-		worker->watching = write(worker->outlet->watch, &token, sizeof(token)) != sizeof(token);
+		worker->watching = !pr_token_leave(worker->outlet->watch);
 }
 
 /*

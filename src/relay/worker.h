@@ -42,6 +42,7 @@ struct pr_worker {
 	struct pr_random random;
 	int64_t rest_ms;	 /* how long it rested the last time; 0: it had work since */
 	bool watching;		 /* it looks for all workers of the outlet */
+	bool in_turn;		 /* the others wait until it has claimed */
 	bool vain;		 /* its rest ended for something that no claim has found yet */
 	int64_t suspects_at_us;	 /* when to look for expired leases again */
 	bool suspected;		 /* the last pass found one: now it is the others' turn */
@@ -74,6 +75,7 @@ struct pr_outlet {
 	struct pr_rules rules;	   /* its messages */
 	struct pr_worker *workers; /* crew->config.workers of them */
 	int watch; /* eventfd with one token: who has it looks for work while the others sleep */
+	int turn;  /* the same: who has it claims, where there is little */
 	atomic_bool quiet; /* that one has found nothing, not even something to clean up */
 };
 
@@ -157,6 +159,12 @@ struct pr_next {
 	struct postroom_batch *batch;
 	struct pr_lease lease;
 };
+/* Around a claim: see claim.c, 3. limit: how many it asks for. */
+void pr_turn_take(struct pr_worker *worker, int32_t limit);
+void pr_turn_leave(struct pr_worker *worker);
+/* The one token of an eventfd; false: another has it. */
+bool pr_token_take(int fd);
+bool pr_token_leave(int fd);
 /* To be sent at once: the lease runs from here. */
 struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit);
 /* It was committed: the worker has its batch from now on. */
