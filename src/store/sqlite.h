@@ -159,7 +159,7 @@ postroom_box *pr_sqlite_box(struct postroom_store *store);
 	"OR (apart = 0 AND next_attempt_at <> created_at)) "
 #define PR_SQLITE_IN_ORDER                                                                         \
 	"e.key IS NOT NULL AND e.delivered_at IS NULL AND e.apart <> 3 AND (e.claims > 0 "         \
-	"OR e.apart = 2 OR (e.apart = 0 AND e.next_attempt_at < e.created_at)) "
+	"OR e.apart IN (2, 4) OR (e.apart = 0 AND e.next_attempt_at < e.created_at)) "
 /* Columns of the claims' queries behind {columns}, over {table} AS m; ?5 is pr_claim.block. */
 #define PR_SQLITE_ORDER                                                                            \
 	", m.next_attempt_at, CASE WHEN m.key IS NOT NULL THEN (SELECT e.seq FROM {table} AS e "   \

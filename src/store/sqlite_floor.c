@@ -9,8 +9,8 @@
  * 2. What is released, or freed by its key, comes back where it was, maybe below the
  *    floor: so the floor is forgotten after ten times what the look had taken, and
  *    whoever has to know that there is nothing looks without it.
- * 3. Order does not depend on it: a message is not claimed before earlier ones of
- *    its key, wherever they are.
+ * 3. Order does not depend on it: whatever comes back to its turn is in the index of
+ *    keys, where the later ones of its key find it.
  */
 #include "base/time.h"
 #include "store/sqlite.h"

@@ -5,7 +5,8 @@
  *
  * 1. Most messages just wait for their turn, and are claimed in the order of
  *    seq: that is the order of every key. The index of keys has only those that
- *    it does not keep in line: claimed before, held, or with a head start.
+ *    it does not keep in line: claimed before, held, with a head start, or put
+ *    into their turn later, where a floor may hide them (sqlite_floor.c).
  * 2. A message is claimed only if the nearest one before it in that index is in
  *    the same batch, or there is none; and, if it did not come by its turn, only
  *    if no earlier one of its key waits for its own. A claim is alone in the

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order of a key (D6) where only SQLite could lose it: below a floor, behind others' messages, by its clock. */
+#include "contract/store_backend.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "store/sqlite.h"
+#pragma GCC diagnostic pop
+
+#define SQLITE_TEST(test_name) ON_ONE(test_name, backend_sqlite)
+
+/* As if it had passed many of others, and been slow therefore. */
+static void raise_floor(postroom_store *of)
+{
+	const struct pr_scope own = { .topic = "own" };
+
+	pr_sqlite_learn_floor(sqlite_store(of), &pr_table_outbox, &own, 0, 3600000000);
+	CHECK(pr_sqlite_floor(sqlite_store(of), &own) > 0);
+}
+
+static void forget_floor(postroom_store *of)
+{
+	sqlite_store(of)->floor_until_us = 0;
+}
+
+static void check_claims(postroom_store *by, const char *expected)
+{
+	postroom_batch *batch = claim_from(by, POSTROOM_CLAIM(.topic = "own"));
+	size_t count = 0;
+	postroom_delivery *items = postroom_batch_items(batch, &count);
+	char payloads[100] = "";
+
+	for (size_t i = 0; i < count; i++)
+		strncat(payloads, items[i].payload, sizeof(payloads) - strlen(payloads) - 1);
+	CHECK_STR(payloads, expected);
+	if (count > 0)
+		CHECK_INT(postroom_ack(by, batch, items, count), POSTROOM_OK);
+	postroom_batch_free(batch);
+}
+
+static void put_own(const char *payload)
+{
+	PUT(.topic = "own", .payload = payload, .key = "k");
+}
+
+/* Fails the first of the key, so that the second is held. */
+static void hold_second(void)
+{
+	postroom_batch *batch;
+
+	put_own("1");
+	put_own("2");
+	batch = CLAIM(.topic = "own", .limit = 1, .base_delay_ms = 3600 * 1000,
+		      .max_delay_ms = 3600 * 1000);
+	CHECK_STR(only_item(batch)->payload, "1");
+	CHECK_INT(postroom_nack(store, batch, only_item(batch), 1, "no"), POSTROOM_OK);
+	postroom_batch_free(batch);
+	check_claims(store, "");
+	CHECK_INT(number(app, "SELECT apart FROM postroom_outbox WHERE payload = '2'"), 2);
+}
+
+SQLITE_TEST(D6_what_a_key_lets_go_below_the_floor_is_not_overtaken)
+{
+	postroom_store *other = open_store();
+
+	hold_second();
+	raise_floor(store);
+	raise_floor(other);
+	MAKE_DUE();
+	check_claims(store, "1");
+	put_own("3");
+	check_claims(store, "");
+	check_claims(other, "");
+	forget_floor(other);
+	check_claims(other, "2");
+	forget_floor(store);
+	check_claims(store, "3");
+	postroom_store_close(other);
+}
+
+SQLITE_TEST(E8_what_joins_its_key_below_the_floor_is_not_overtaken)
+{
+	PUT(.topic = "own", .payload = "1", .key = "k", .delay_ms = 3600 * 1000);
+	raise_floor(store);
+	sql(app, "UPDATE postroom_outbox SET created_at = created_at - 86400000000,"
+		 " next_attempt_at = next_attempt_at - 86400000000");
+	put_own("2");
+	check_claims(store, "");
+	forget_floor(store);
+	check_claims(store, "1");
+	check_claims(store, "2");
+}
+
+SQLITE_TEST(E8_a_head_start_that_takes_its_turn_below_the_floor_is_not_overtaken)
+{
+	postroom_batch *batch;
+
+	put_own("1");
+	PUT(.topic = "own", .payload = "2", .key = "k", .priority = 60);
+	batch = CLAIM(.topic = "own", .limit = 1);
+	CHECK_STR(only_item(batch)->payload, "1");
+	CHECK_INT(postroom_ack(store, batch, only_item(batch), 1), POSTROOM_OK);
+	postroom_batch_free(batch);
+	CHECK_INT(number(app, "SELECT apart FROM postroom_outbox WHERE payload = '2'"), 4);
+	raise_floor(store);
+	put_own("3");
+	check_claims(store, "");
+	forget_floor(store);
+	check_claims(store, "2");
+	check_claims(store, "3");
+}
