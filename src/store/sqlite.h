@@ -75,7 +75,8 @@ struct sqlite_store {
 	struct sqlite_map front;   /* the first of each key that waits for its turn, by hash */
 	int64_t front_end;	   /* up to which seq that is known */
 	int front_read;
-	int64_t claim_us; /* when the claim began that these are for */
+	const struct pr_scope *claim_scope; /* of the claim that these are for */
+	int64_t claim_us;		    /* and when it began */
 	int64_t closer;	  /* which earlier one was looked at last, and what came of it */
 	int closer_order;
 	bool skipped; /* the last claim left something that others will soon make way for */
@@ -149,6 +150,13 @@ int pr_sqlite_check_schema(struct postroom_store *store, struct pr_err *err);
 /* sqlite_box.c */
 postroom_box *pr_sqlite_box(struct postroom_store *store);
 
+/* What a claim is for; ?1 to ?3 are bound by pr_sqlite_bind_scope(). */
+#define PR_SQLITE_SCOPE                                                                            \
+	"(?1 IS NULL OR {scope_ns} = ?1) AND (?2 IS NULL OR {scope_topic} GLOB ?2) "               \
+	"AND (?3 IS NULL OR {scope_tenant} = ?3) "
+#define PR_SQLITE_IN_SCOPE PR_SQLITE_SCOPE "{rules}"
+int pr_sqlite_bind_scope(sqlite3_stmt *stmt, const struct pr_scope *scope, struct pr_err *err);
+
 /* sqlite_order.c: what claims, settling and the operator do about the order of a key (D6). */
 
 /* The conditions of {table}_turn, {table}_due and {table}_key. */
@@ -186,8 +194,9 @@ enum sqlite_order {
 	ORDER_BLOCK /* an earlier one is dead, and waits for an operator */
 };
 
-/* At the beginning of a claim: nothing is in the batch, nothing known. */
-void pr_sqlite_order_begin(struct sqlite_store *store, int64_t now_us);
+/* At the beginning of a claim, which scope outlives: nothing is in the batch, nothing known. */
+void pr_sqlite_order_begin(struct sqlite_store *store, const struct pr_scope *scope,
+			   int64_t now_us);
 /*
  * Delayed messages whose time has come take their turn. *ret_due_us is now, or
  * the time up to which all have, when there were too many.

@@ -19,23 +19,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SCOPE                                                                                      \
-	"(?1 IS NULL OR {scope_ns} = ?1) AND (?2 IS NULL OR {scope_topic} GLOB ?2) "               \
-	"AND (?3 IS NULL OR {scope_tenant} = ?3) "
-#define IN_SCOPE SCOPE "{rules}"
-
 #define PENDING "SELECT {columns}" PR_SQLITE_ORDER "FROM {table} AS m INDEXED BY {table}_"
 #define TURN                                                                                       \
-	PENDING "turn WHERE " PR_SQLITE_TURN "AND seq > ?6 AND next_attempt_at <= ?4 AND " IN_SCOPE \
-		"ORDER BY seq"
+	PENDING "turn WHERE " PR_SQLITE_TURN                                                       \
+		"AND seq > ?6 AND next_attempt_at <= ?4 AND " PR_SQLITE_IN_SCOPE "ORDER BY seq"
 #define DUE                                                                                        \
-	PENDING "due WHERE " PR_SQLITE_DUE "AND next_attempt_at <= ?4 AND " IN_SCOPE               \
+	PENDING "due WHERE " PR_SQLITE_DUE "AND next_attempt_at <= ?4 AND " PR_SQLITE_IN_SCOPE     \
 		"ORDER BY next_attempt_at, seq"
 
 #define EXPIRED                                                                                    \
 	"SELECT {columns}" PR_SQLITE_ORDER "FROM {table} AS m INDEXED BY {table}_leased "          \
-	"WHERE status = '{active}' AND locked_until < ?4 AND attempts >= ?6 AND " IN_SCOPE         \
-	"ORDER BY locked_until, seq"
+	"WHERE status = '{active}' AND locked_until < ?4 AND attempts >= ?6 "                      \
+	"AND " PR_SQLITE_IN_SCOPE "ORDER BY locked_until, seq"
 
 /* OR FAIL spares SQLite a journal for the statement; on any failure the transaction goes anyway. */
 #define CLAIM                                                                                      \
@@ -49,7 +44,7 @@
 
 #define ANY(index, condition)                                                                      \
 	"EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_" index " WHERE " condition              \
-	"AND " IN_SCOPE ") "
+	"AND " PR_SQLITE_IN_SCOPE ") "
 
 /*
  * A lease that has run out is no reason to get up at once: what the last claim left
@@ -58,11 +53,12 @@
  */
 #define NEXT_DUE                                                                                   \
 	"SELECT (SELECT next_attempt_at FROM {table} INDEXED BY {table}_turn "                     \
-	"WHERE " PR_SQLITE_TURN "AND seq > ?5 AND " IN_SCOPE "ORDER BY seq LIMIT 1), "             \
+	"WHERE " PR_SQLITE_TURN "AND seq > ?5 AND " PR_SQLITE_IN_SCOPE "ORDER BY seq LIMIT 1), "   \
 	"(SELECT next_attempt_at FROM {table} INDEXED BY {table}_due "                             \
-	"WHERE " PR_SQLITE_DUE "AND " IN_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "          \
+	"WHERE " PR_SQLITE_DUE "AND " PR_SQLITE_IN_SCOPE                                           \
+	"ORDER BY next_attempt_at, seq LIMIT 1), "                                                 \
 	"(SELECT locked_until FROM {table} INDEXED BY {table}_leased "                             \
-	"WHERE status = '{active}' AND locked_until >= ?4 AND " IN_SCOPE                           \
+	"WHERE status = '{active}' AND locked_until >= ?4 AND " PR_SQLITE_IN_SCOPE                 \
 	"ORDER BY locked_until LIMIT 1), "                                                         \
 	ANY("leased", "status = '{active}' AND locked_until < ?4 ") "OR "                          \
 	ANY("held", "apart = 2 AND status = 'pending' ")
@@ -75,7 +71,7 @@
 
 #define UNROUTED_IN(index, condition)                                                              \
 	"SELECT {scope_ns} AS ns, {scope_topic} AS topic FROM {table} INDEXED BY {table}_" index   \
-	" WHERE " condition "AND " SCOPE "AND NOT (true {rules}) "
+	" WHERE " condition "AND " PR_SQLITE_SCOPE "AND NOT (true {rules}) "
 #define UNROUTED                                                                                   \
 	"SELECT count(*), ns, topic FROM (" UNROUTED_IN("turn", PR_SQLITE_TURN)                    \
 	"UNION ALL " UNROUTED_IN("due", PR_SQLITE_DUE) "UNION ALL "                                \
@@ -85,13 +81,6 @@
 
 /* How many expired rows one claim buries: nearly always there is none. */
 #define EXPIRED_AT_ONCE 100
-
-static int bind_scope(sqlite3_stmt *stmt, const struct pr_scope *scope, struct pr_err *err)
-{
-	pr_sqlite_bind(stmt, 1, scope->ns);
-	pr_sqlite_bind(stmt, 3, scope->tenant_id);
-	return pr_sqlite_bind_pattern(stmt, 2, scope->topic) ? POSTROOM_OK : pr_err_nomem(err);
-}
 
 static const char *copy_text(struct pr_arena *arena, sqlite3_stmt *stmt, int column, bool *failed)
 {
@@ -146,6 +135,7 @@ struct reading {
 	struct arm arms[2];
 	int count;
 	const struct pr_table *table;
+	const struct pr_scope *scope;
 	int32_t max_attempts;
 	int32_t limit;
 	int32_t bury_limit;
@@ -256,7 +246,7 @@ static int read_rows(struct sqlite_store *store, struct reading *reading,
 	struct arm *arm;
 	int status = POSTROOM_OK;
 
-	pr_sqlite_order_begin(store, reading->now_us);
+	pr_sqlite_order_begin(store, reading->scope, reading->now_us);
 	pr_buf_reset(&store->seqs);
 	pr_buf_reset(&store->turned);
 	while (status >= 0 && !full(reading, batch) && (arm = oldest(reading))) {
@@ -286,7 +276,7 @@ static int add_arm(struct sqlite_store *store, struct reading *reading, enum sql
 
 	arm->stmt = pr_sqlite_prepare(store, slot, reading->table, sql, err);
 	arm->in_turn = slot == SLOT_TURN;
-	if (!arm->stmt || bind_scope(arm->stmt, &claim->scope, err) < 0)
+	if (!arm->stmt || pr_sqlite_bind_scope(arm->stmt, &claim->scope, err) < 0)
 		return err->status;
 	sqlite3_bind_int64(arm->stmt, 4, due_us);
 	sqlite3_bind_int(arm->stmt, 5, claim->block);
@@ -300,6 +290,7 @@ static int read_expired(struct sqlite_store *store, const struct pr_table *table
 {
 	struct reading reading = {
 		.table = table,
+		.scope = &claim->scope,
 		.max_attempts = claim->max_attempts,
 		.limit = 1,
 		.bury_limit = claim->limit,
@@ -321,6 +312,7 @@ static int read_pending(struct sqlite_store *store, const struct pr_table *table
 {
 	struct reading reading = {
 		.table = table,
+		.scope = &claim->scope,
 		.max_attempts = claim->max_attempts,
 		.limit = claim->limit,
 		.bury_limit = INT32_MAX,
@@ -473,7 +465,7 @@ static sqlite3_stmt *look(struct sqlite_store *store, enum sqlite_slot slot,
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, slot, table, sql, err);
 
-	if (!stmt || bind_scope(stmt, scope, err) < 0)
+	if (!stmt || pr_sqlite_bind_scope(stmt, scope, err) < 0)
 		return NULL;
 	sqlite3_bind_int64(stmt, 4, fourth);
 	if (slot == SLOT_NEXT_DUE)

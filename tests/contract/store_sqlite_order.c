@@ -109,3 +109,32 @@ SQLITE_TEST(E8_a_head_start_that_takes_its_turn_below_the_floor_is_not_overtaken
 	check_claims(store, "2");
 	check_claims(store, "3");
 }
+
+/* More than a claim is willing to look through, and nobody delivers them. */
+static void fill_others(void)
+{
+	sql(app, "INSERT INTO postroom_outbox (topic, payload)"
+		 " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20001)"
+		 " SELECT 'others', '1' FROM n");
+}
+
+SQLITE_TEST(C5_what_a_dead_worker_left_of_a_key_does_not_wait_for_messages_of_another_sink)
+{
+	const struct pr_rule rules[] = { { .topic = "own", .mine = true } };
+	const struct pr_store_config config = { .url = url, .rules = { rules, 1 } };
+	struct postroom_store *ruled = NULL;
+	struct pr_err err = { 0 };
+	postroom_batch *batch;
+
+	CHECK_MSG(pr_store_open(&config, &ruled, &err) >= 0, "%s", err.text);
+	fill_others();
+	put_own("1");
+	put_own("2");
+	postroom_batch_free(CLAIM(.topic = "own"));
+	EXPIRE_LEASES();
+	check_claims(store, "1");
+	batch = claim_from(ruled, POSTROOM_CLAIM());
+	CHECK_STR(only_item(batch)->payload, "2");
+	postroom_batch_free(batch);
+	pr_store_close(ruled);
+}
