@@ -20,9 +20,14 @@
 #include <string.h>
 
 #define PENDING "SELECT {columns}" PR_SQLITE_ORDER "FROM {table} AS m INDEXED BY {table}_"
+/*
+ * What waits since it was enqueued was due then, whatever the clock says now. Only while
+ * earlier ones may not have joined their keys yet (?7) does its time count.
+ */
 #define TURN                                                                                       \
-	PENDING "turn WHERE " PR_SQLITE_TURN                                                       \
-		"AND seq > ?6 AND next_attempt_at <= ?4 AND " PR_SQLITE_IN_SCOPE "ORDER BY seq"
+	PENDING "turn WHERE " PR_SQLITE_TURN "AND seq > ?6 "                                       \
+		"AND (next_attempt_at <= ?4 OR (apart = 0 AND NOT ?7)) AND " PR_SQLITE_IN_SCOPE    \
+		"ORDER BY seq"
 #define DUE                                                                                        \
 	PENDING "due WHERE " PR_SQLITE_DUE "AND next_attempt_at <= ?4 AND " PR_SQLITE_IN_SCOPE     \
 		"ORDER BY next_attempt_at, seq"
@@ -52,7 +57,8 @@
  * held: it may be stranded.
  */
 #define NEXT_DUE                                                                                   \
-	"SELECT (SELECT next_attempt_at FROM {table} INDEXED BY {table}_turn "                     \
+	"SELECT (SELECT CASE apart WHEN 0 THEN 0 ELSE next_attempt_at END "                        \
+	"FROM {table} INDEXED BY {table}_turn "                                                    \
 	"WHERE " PR_SQLITE_TURN "AND seq > ?5 AND " PR_SQLITE_IN_SCOPE "ORDER BY seq LIMIT 1), "   \
 	"(SELECT next_attempt_at FROM {table} INDEXED BY {table}_due "                             \
 	"WHERE " PR_SQLITE_DUE "AND " PR_SQLITE_IN_SCOPE                                           \
@@ -63,11 +69,25 @@
 	ANY("leased", "status = '{active}' AND locked_until < ?4 ") "OR "                          \
 	ANY("held", "apart = 2 AND status = 'pending' ")
 
-/* What is held does not count: it follows whatever holds it, or waits for an operator. */
-#define WAITING "AND (next_attempt_at <= ?4 OR claims > 0) "
+/*
+ * What is held follows whatever holds it, which counts, or waits for an operator. It counts
+ * when nothing holds it any more: claims let it go, a few keys at a time.
+ */
+#define EARLIER(index, condition)                                                                  \
+	"EXISTS (SELECT 1 FROM {table} AS e INDEXED BY {table}_" index                             \
+	" WHERE e.key = {table}.key AND e.topic = {table}.topic "                                  \
+	"AND e.namespace = {table}.namespace AND e.seq < {table}.seq AND " condition ") "
+#define STRANDED                                                                                   \
+	"apart = 2 AND status = 'pending' AND NOT "                                                \
+	EARLIER("key", PR_SQLITE_IN_ORDER "AND e.status IN ('pending', '{active}')")               \
+	"AND NOT (?5 AND "                                                                         \
+	EARLIER("grave", "e.key IS NOT NULL AND e.apart = 3 AND e.status = 'dead'") ") "
+/* A time that is not later than its enqueueing is no delay, whatever the clock says now. */
+#define WAITING                                                                                    \
+	"AND (next_attempt_at <= ?4 OR claims > 0 OR (apart = 0 AND next_attempt_at < created_at)) "
 #define UNFINISHED                                                                                 \
-	"SELECT " ANY("leased", "status = '{active}' ") "OR " ANY(                                 \
-		"turn", PR_SQLITE_TURN WAITING) "OR " ANY("due", PR_SQLITE_DUE WAITING)
+	"SELECT " ANY("leased", "status = '{active}' ") "OR " ANY("turn", PR_SQLITE_TURN)          \
+	"OR " ANY("due", PR_SQLITE_DUE WAITING) "OR " ANY("held", STRANDED)
 
 #define UNROUTED_IN(index, condition)                                                              \
 	"SELECT {scope_ns} AS ns, {scope_topic} AS topic FROM {table} INDEXED BY {table}_" index   \
@@ -323,11 +343,13 @@ static int read_pending(struct sqlite_store *store, const struct pr_table *table
 
 	if (status >= 0) {
 		sqlite3_bind_int64(reading.arms[0].stmt, 6, pr_sqlite_floor(store, &claim->scope));
+		sqlite3_bind_int(reading.arms[0].stmt, 7, due_us < now_us);
 		status = add_arm(store, &reading, SLOT_DUE, DUE, claim, due_us, err);
 	}
 	if (status >= 0)
 		status = read_rows(store, &reading, batch, err);
-	if (status >= 0 && reading.found_us > 0)
+	/* Else there may be earlier ones than the first that was found. */
+	if (status >= 0 && reading.found_us > 0 && due_us == now_us)
 		pr_sqlite_learn_floor(store, table, &claim->scope, reading.first_turn,
 				      reading.found_us);
 	store->skipped = reading.skipped > 0;
@@ -458,23 +480,27 @@ int pr_sqlite_sweep(struct postroom_store *base, const struct pr_table *table,
 	return status;
 }
 
-/* Runs a query of one row over a scope; the statement is left on that row, or NULL. */
-static sqlite3_stmt *look(struct sqlite_store *store, enum sqlite_slot slot,
-			  const struct pr_table *table, const char *sql,
-			  const struct pr_scope *scope, int64_t fourth, struct pr_err *err)
+/* A query of one row over a scope. */
+static sqlite3_stmt *prepare_look(struct sqlite_store *store, enum sqlite_slot slot,
+				  const struct pr_table *table, const char *sql,
+				  const struct pr_scope *scope, int64_t fourth, struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, slot, table, sql, err);
 
 	if (!stmt || pr_sqlite_bind_scope(stmt, scope, err) < 0)
 		return NULL;
 	sqlite3_bind_int64(stmt, 4, fourth);
-	if (slot == SLOT_NEXT_DUE)
-		sqlite3_bind_int64(stmt, 5, pr_sqlite_floor(store, scope));
+	return stmt;
+}
+
+/* The statement is left on its row, unless this fails. */
+static int look(struct sqlite_store *store, sqlite3_stmt *stmt, struct pr_err *err)
+{
 	if (sqlite3_step(stmt) == SQLITE_ROW)
-		return stmt;
+		return POSTROOM_OK;
 	pr_sqlite_fail(store->db, store, "looking for work", err);
 	sqlite3_reset(stmt);
-	return NULL;
+	return err->status;
 }
 
 int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
@@ -482,9 +508,13 @@ int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
 		       struct pr_err *err)
 {
 	int64_t next_us = INT64_MAX, now_us = pr_now_us();
-	sqlite3_stmt *stmt = look(store, SLOT_NEXT_DUE, table, NEXT_DUE, scope, now_us, err);
+	sqlite3_stmt *stmt = prepare_look(store, SLOT_NEXT_DUE, table, NEXT_DUE, scope, now_us,
+					  err);
 
 	if (!stmt)
+		return err->status;
+	sqlite3_bind_int64(stmt, 5, pr_sqlite_floor(store, scope));
+	if (look(store, stmt, err) < 0)
 		return err->status;
 	for (int column = 0; column < 3; column++) {
 		int64_t due_us = sqlite3_column_int64(stmt, column);
@@ -492,7 +522,7 @@ int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
 		if (sqlite3_column_type(stmt, column) != SQLITE_NULL && due_us < next_us)
 			next_us = due_us;
 	}
-	/* The first in turn may be of a clock that is ahead: others behind it are not. */
+	/* The first in turn may have come there by a clock that was ahead: others behind it did not. */
 	*ret_unsure = sqlite3_column_int64(stmt, 0) > now_us || sqlite3_column_int(stmt, 3) != 0;
 	sqlite3_reset(stmt);
 	if (next_us != INT64_MAX)
@@ -505,10 +535,13 @@ int pr_sqlite_unfinished(struct postroom_store *base, const struct pr_table *tab
 			 const struct pr_claim *claim, bool *ret, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
-	sqlite3_stmt *stmt = look(store, SLOT_UNFINISHED, table, UNFINISHED, &claim->scope,
-				  pr_now_us(), err);
+	sqlite3_stmt *stmt = prepare_look(store, SLOT_UNFINISHED, table, UNFINISHED, &claim->scope,
+					  pr_now_us(), err);
 
 	if (!stmt)
+		return err->status;
+	sqlite3_bind_int(stmt, 5, claim->block);
+	if (look(store, stmt, err) < 0)
 		return err->status;
 	*ret = sqlite3_column_int(stmt, 0) != 0;
 	sqlite3_reset(stmt);
@@ -530,8 +563,8 @@ int pr_sqlite_unrouted(struct postroom_store *base, const struct pr_table *table
 	*ret = (struct pr_unrouted){ 0 };
 	if (store->rules.count == 0)
 		return POSTROOM_OK;
-	stmt = look(store, SLOT_UNROUTED, table, UNROUTED, scope, limit, err);
-	if (!stmt)
+	stmt = prepare_look(store, SLOT_UNROUTED, table, UNROUTED, scope, limit, err);
+	if (!stmt || look(store, stmt, err) < 0)
 		return err->status;
 	ret->count = sqlite3_column_int64(stmt, 0);
 	copy_name(ret->ns, sizeof(ret->ns), sqlite3_column_text(stmt, 1));

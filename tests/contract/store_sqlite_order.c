@@ -138,3 +138,105 @@ SQLITE_TEST(C5_what_a_dead_worker_left_of_a_key_does_not_wait_for_messages_of_an
 	postroom_batch_free(batch);
 	pr_store_close(ruled);
 }
+
+static bool unfinished(bool block)
+{
+	struct pr_claim claim = { .limit = 10, .max_attempts = 10, .block = block };
+	struct pr_err err = { 0 };
+	bool any = false;
+
+	CHECK_MSG(store->ops->unfinished(store, &pr_table_outbox, &claim, &any, &err) >= 0, "%s",
+		  err.text);
+	return any;
+}
+
+static int64_t next_due_ms(void)
+{
+	const struct pr_scope own = { .topic = "own" };
+	struct pr_err err = { 0 };
+	int64_t ms = -1;
+	bool unsure;
+
+	CHECK_MSG(pr_sqlite_next_due(sqlite_store(store), &pr_table_outbox, &own, &ms, &unsure,
+				     &err) >= 0,
+		  "%s", err.text);
+	return ms;
+}
+
+/* Whatever was written so far was written before the clock was set back. */
+static void set_clock_back(void)
+{
+	sql(app, "UPDATE postroom_outbox SET created_at = created_at + 3600000000,"
+		 " next_attempt_at = next_attempt_at + 3600000000");
+}
+
+SQLITE_TEST(D6_a_clock_that_is_set_back_changes_nothing_about_the_order_of_a_key)
+{
+	put_own("1");
+	set_clock_back();
+	CHECK(unfinished(false));
+	CHECK_INT(next_due_ms(), 0);
+	put_own("2");
+	check_claims(store, "12");
+	CHECK(!unfinished(false));
+}
+
+SQLITE_TEST(D1_a_drain_waits_for_what_a_clock_set_back_delays_and_not_for_what_is_delayed)
+{
+	PUT(.topic = "own", .payload = "1", .delay_ms = 3600 * 1000);
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, next_attempt_at)"
+		 " VALUES ('own', '2', 4000000000000000)");
+	CHECK(!unfinished(false));
+	PUT(.topic = "own", .payload = "3", .priority = 60);
+	set_clock_back();
+	check_claims(store, "");
+	CHECK(unfinished(false));
+}
+
+/* So many that they do not all join their keys in one transaction. */
+SQLITE_TEST(E8_those_that_join_their_keys_at_once_hide_nothing_below_the_floor)
+{
+	PUT(.topic = "others", .payload = "1");
+	raise_floor(store);
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, created_at, next_attempt_at)"
+		 " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)"
+		 " SELECT 'others', '1', i, 1600000000000000, 1700000000000000 FROM n");
+	put_own("1");
+	check_claims(store, "1");
+}
+
+/* More keys than one claim looks at. */
+static void hold_many_keys(void)
+{
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, apart)"
+		 " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)"
+		 " SELECT 'own', '1', i, 2 FROM n");
+}
+
+SQLITE_TEST(D1_a_drain_waits_for_every_key_that_was_blocked_before)
+{
+	int64_t left = 200;
+
+	hold_many_keys();
+	for (int pass = 0; unfinished(false); pass++) {
+		postroom_batch *batch = CLAIM();
+		size_t count = 0;
+		postroom_delivery *items = postroom_batch_items(batch, &count);
+
+		CHECK_MSG(pass < 20, "%lld messages never came", (long long)left);
+		CHECK_INT(postroom_ack(store, batch, items, count), POSTROOM_OK);
+		left -= (int64_t)count;
+		postroom_batch_free(batch);
+	}
+	CHECK_INT(left, 0);
+}
+
+SQLITE_TEST(D1_a_drain_waits_for_held_messages_unless_a_dead_one_blocks_them)
+{
+	hold_many_keys();
+	CHECK(unfinished(true));
+	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload, key, status, apart)"
+		 " SELECT -seq, topic, payload, key, 'dead', 3 FROM postroom_outbox");
+	CHECK(!unfinished(true));
+	CHECK(unfinished(false));
+}
