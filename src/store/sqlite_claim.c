@@ -522,7 +522,7 @@ int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
 		if (sqlite3_column_type(stmt, column) != SQLITE_NULL && due_us < next_us)
 			next_us = due_us;
 	}
-	/* The first in turn may have come there by a clock that was ahead: others behind it did not. */
+	/* The first in turn may be there by a clock that was ahead: others behind it are not. */
 	*ret_unsure = sqlite3_column_int64(stmt, 0) > now_us || sqlite3_column_int(stmt, 3) != 0;
 	sqlite3_reset(stmt);
 	if (next_us != INT64_MAX)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of a key (D6) where only SQLite could lose it: below a floor, behind others' messages, by its clock. */
+/* The order of a key (D6) where only SQLite could lose it, and what a drain waits for (D1). */
 #include "contract/store_backend.h"
 
 #pragma GCC diagnostic push
