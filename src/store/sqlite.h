@@ -77,7 +77,7 @@ struct sqlite_store {
 	int front_read;
 	const struct pr_scope *claim_scope; /* of the claim that these are for */
 	int64_t claim_us;		    /* and when it began */
-	int64_t closer;	  /* which earlier one was looked at last, and what came of it */
+	int64_t closer; /* which earlier one was looked at last, and what came of it */
 	int closer_order;
 	bool skipped; /* the last claim left something that others will soon make way for */
 	struct pr_buf scope;	/* the floor's: see sqlite_floor.c */
@@ -245,9 +245,19 @@ int pr_sqlite_sweep(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 /* sqlite_floor.c: the seq behind which what is in its turn in this scope begins; 0: not known. */
 int64_t pr_sqlite_floor(const struct sqlite_store *store, const struct pr_scope *scope);
-/* From a look in this transaction: the first that it found, or 0, and what finding it took. */
+/*
+ * From a look in this transaction: the floor that it began at, or 0, the first that it
+ * found, or 0, and what finding it took.
+ */
 void pr_sqlite_learn_floor(struct sqlite_store *store, const struct pr_table *table,
-			   const struct pr_scope *scope, int64_t first, int64_t took_us);
+			   const struct pr_scope *scope, int64_t from, int64_t first,
+			   int64_t took_us);
+/*
+ * From a look that found nothing in its turn, and no seq above last at that time; quiet:
+ * nor anything delayed, failed, leased or held, which could come back.
+ */
+void pr_sqlite_learn_floor_idle(struct sqlite_store *store, const struct pr_scope *scope,
+				int64_t from, int64_t last, int64_t took_us, bool quiet);
 
 /*
  * Until the next message becomes eligible by itself; INT64_MAX: none will.

@@ -67,7 +67,7 @@
 	"WHERE status = '{active}' AND locked_until >= ?4 AND " PR_SQLITE_IN_SCOPE                 \
 	"ORDER BY locked_until LIMIT 1), "                                                         \
 	ANY("leased", "status = '{active}' AND locked_until < ?4 ") "OR "                          \
-	ANY("held", "apart = 2 AND status = 'pending' ")
+	ANY("held", "apart = 2 AND status = 'pending' ") ", (SELECT max(seq) FROM {table})"
 
 /*
  * What is held follows whatever holds it, which counts, or waits for an operator. It counts
@@ -339,10 +339,11 @@ static int read_pending(struct sqlite_store *store, const struct pr_table *table
 		.max_bytes = claim->max_bytes,
 		.now_us = now_us,
 	};
+	int64_t floor = pr_sqlite_floor(store, &claim->scope);
 	int status = add_arm(store, &reading, SLOT_TURN, TURN, claim, due_us, err);
 
 	if (status >= 0) {
-		sqlite3_bind_int64(reading.arms[0].stmt, 6, pr_sqlite_floor(store, &claim->scope));
+		sqlite3_bind_int64(reading.arms[0].stmt, 6, floor);
 		sqlite3_bind_int(reading.arms[0].stmt, 7, due_us < now_us);
 		status = add_arm(store, &reading, SLOT_DUE, DUE, claim, due_us, err);
 	}
@@ -350,7 +351,7 @@ static int read_pending(struct sqlite_store *store, const struct pr_table *table
 		status = read_rows(store, &reading, batch, err);
 	/* Else there may be earlier ones than the first that was found. */
 	if (status >= 0 && reading.found_us > 0 && due_us == now_us)
-		pr_sqlite_learn_floor(store, table, &claim->scope, reading.first_turn,
+		pr_sqlite_learn_floor(store, table, &claim->scope, floor, reading.first_turn,
 				      reading.found_us);
 	store->skipped = reading.skipped > 0;
 	*ret_more |= reading.turned > 0 || reading.held >= PR_SQLITE_ORDER_AT_ONCE;
@@ -507,13 +508,14 @@ int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
 		       const struct pr_scope *scope, int64_t *ret_ms, bool *ret_unsure,
 		       struct pr_err *err)
 {
-	int64_t next_us = INT64_MAX, now_us = pr_now_us();
+	int64_t next_us = INT64_MAX, now_us = pr_now_us(), begun_us = pr_mono_us();
+	int64_t floor = pr_sqlite_floor(store, scope);
 	sqlite3_stmt *stmt = prepare_look(store, SLOT_NEXT_DUE, table, NEXT_DUE, scope, now_us,
 					  err);
 
 	if (!stmt)
 		return err->status;
-	sqlite3_bind_int64(stmt, 5, pr_sqlite_floor(store, scope));
+	sqlite3_bind_int64(stmt, 5, floor);
 	if (look(store, stmt, err) < 0)
 		return err->status;
 	for (int column = 0; column < 3; column++) {
@@ -524,6 +526,10 @@ int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
 	}
 	/* The first in turn may be there by a clock that was ahead: others behind it are not. */
 	*ret_unsure = sqlite3_column_int64(stmt, 0) > now_us || sqlite3_column_int(stmt, 3) != 0;
+	if (sqlite3_column_type(stmt, 0) == SQLITE_NULL)
+		pr_sqlite_learn_floor_idle(store, scope, floor, sqlite3_column_int64(stmt, 4),
+					   pr_mono_us() - begun_us,
+					   next_us == INT64_MAX && !*ret_unsure);
 	sqlite3_reset(stmt);
 	if (next_us != INT64_MAX)
 		next_us = next_us <= now_us ? 0 : (next_us - now_us + 999) / 1000;

@@ -189,8 +189,7 @@ static int finish(struct sqlite_store *store, sqlite3_stmt *stmt, int rc, struct
 	return status;
 }
 
-void pr_sqlite_order_begin(struct sqlite_store *store, const struct pr_scope *scope,
-			   int64_t now_us)
+void pr_sqlite_order_begin(struct sqlite_store *store, const struct pr_scope *scope, int64_t now_us)
 {
 	clear(&store->claimed);
 	clear(&store->put_off);

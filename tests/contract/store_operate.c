@@ -323,15 +323,16 @@ TEST(X2_an_age_that_no_clock_can_tell_is_refused_and_deletes_nothing)
 
 	put_in_state("delivered", "t", NULL);
 	for (size_t i = 0; i < sizeof(ages_ms) / sizeof(ages_ms[0]); i++) {
-		const postroom_filter *old =
-			POSTROOM_FILTER(.status = "delivered", .older_than_ms = ages_ms[i]);
+		const postroom_filter *old = POSTROOM_FILTER(.status = "delivered",
+							     .older_than_ms = ages_ms[i]);
 
 		CHECK_INT(postroom_purge_some(store, old, 10, &done), POSTROOM_INVALID);
 		CHECK_CONTAINS(postroom_store_errmsg(store), "older_than_ms");
 		CHECK_INT(postroom_retry_some(store, old, 10, &done), POSTROOM_INVALID);
 		CHECK_INT(postroom_inbox_purge_some(
 				  store,
-				  POSTROOM_INBOX_FILTER(.status = "dead", .older_than_ms = ages_ms[i]),
+				  POSTROOM_INBOX_FILTER(.status = "dead",
+							.older_than_ms = ages_ms[i]),
 				  10, &done),
 			  POSTROOM_INVALID);
 		CHECK_CONTAINS(postroom_store_errmsg(store), "older_than_ms");

@@ -14,7 +14,7 @@ static void raise_floor(postroom_store *of)
 {
 	const struct pr_scope own = { .topic = "own" };
 
-	pr_sqlite_learn_floor(sqlite_store(of), &pr_table_outbox, &own, 0, 3600000000);
+	pr_sqlite_learn_floor(sqlite_store(of), &pr_table_outbox, &own, 0, 0, 3600000000);
 	CHECK(pr_sqlite_floor(sqlite_store(of), &own) > 0);
 }
 
@@ -111,11 +111,13 @@ SQLITE_TEST(E8_a_head_start_that_takes_its_turn_below_the_floor_is_not_overtaken
 }
 
 /* More than a claim is willing to look through, and nobody delivers them. */
-static void fill_others(void)
+static void fill_others(int count)
 {
-	sql(app, "INSERT INTO postroom_outbox (topic, payload)"
-		 " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20001)"
-		 " SELECT 'others', '1' FROM n");
+	sql(app,
+	    "INSERT INTO postroom_outbox (topic, payload)"
+	    " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)"
+	    " SELECT 'others', '1' FROM n",
+	    count);
 }
 
 SQLITE_TEST(C5_what_a_dead_worker_left_of_a_key_does_not_wait_for_messages_of_another_sink)
@@ -127,7 +129,7 @@ SQLITE_TEST(C5_what_a_dead_worker_left_of_a_key_does_not_wait_for_messages_of_an
 	postroom_batch *batch;
 
 	CHECK_MSG(pr_store_open(&config, &ruled, &err) >= 0, "%s", err.text);
-	fill_others();
+	fill_others(20001);
 	put_own("1");
 	put_own("2");
 	postroom_batch_free(CLAIM(.topic = "own"));
@@ -239,4 +241,20 @@ SQLITE_TEST(D1_a_drain_waits_for_held_messages_unless_a_dead_one_blocks_them)
 		 " SELECT -seq, topic, payload, key, 'dead', 3 FROM postroom_outbox");
 	CHECK(!unfinished(true));
 	CHECK(unfinished(false));
+}
+
+/* So many that every look at them is a slow one. */
+SQLITE_TEST(D3_an_idle_look_passes_messages_of_others_once)
+{
+	const struct pr_scope own = { .topic = "own" };
+
+	fill_others(100000);
+	CHECK(next_due_ms() == INT64_MAX);
+	CHECK_INT(pr_sqlite_floor(sqlite_store(store), &own), 100000);
+	fill_others(10);
+	CHECK(next_due_ms() == INT64_MAX);
+	CHECK_INT(pr_sqlite_floor(sqlite_store(store), &own), 100010);
+	put_own("1");
+	CHECK_INT(next_due_ms(), 0);
+	check_claims(store, "1");
 }
