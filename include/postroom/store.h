@@ -181,7 +181,7 @@ typedef struct postroom_filter {
 	const char *tenant_id;
 	const char *key;
 	const char *after; /* list: an id; go on behind it */
-	int64_t older_than_ms; /* purge and retry: delivered or dead for longer than this */
+	int64_t older_than_ms; /* purge and retry: delivered or dead for longer, up to 1000 years */
 } postroom_filter;
 
 #define POSTROOM_FILTER(...) \
@@ -257,7 +257,7 @@ typedef struct postroom_inbox_filter {
 	const char *handler;
 	const char *id;
 	int64_t before_seq;    /* list: go on behind the row with this seq */
-	int64_t older_than_ms; /* purge and retry: completed or dead for longer than this */
+	int64_t older_than_ms; /* purge and retry: completed or dead for longer, up to 1000 years */
 } postroom_inbox_filter;
 
 #define POSTROOM_INBOX_FILTER(...) \

@@ -208,6 +208,9 @@ bool cli_table_end(struct cli_table *table);
 /* rows.c: a row of the outbox as one JSON object, every column a member. */
 void cli_put_row(struct pr_buf *out, const postroom_row *row);
 
+/* The most that --older-than takes: a hundred years, as the retention of a relay. */
+#define CLI_AGE_MAX_MS (36525LL * 86400000)
+
 /* filter.c: which messages, for the commands that work on many. */
 struct cli_filter {
 	const char *ns;

@@ -61,6 +61,7 @@ static const struct pr_param params[] = {
 			 .type = PR_PARAM_DURATION,
 			 .offset = OPTION(older_than_ms),
 			 .value = "DUR",
+			 .max = CLI_AGE_MAX_MS,
 			 .help = "purge: only what has been completed or dead for longer" },
 	[YES] = { .name = "yes",
 		  .type = PR_PARAM_FLAG,

@@ -24,6 +24,7 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_DURATION,
 	  .offset = offsetof(struct purge_options, older_than_ms),
 	  .value = "DUR",
+	  .max = CLI_AGE_MAX_MS,
 	  .help = "only what has been delivered or dead for longer than this" },
 	CLI_FILTER_PARAMS(struct purge_options, filter),
 	{ .name = "yes",

@@ -45,7 +45,7 @@ static int check(postroom_store *store, const postroom_inbox_filter *filter)
 				  "status \"%.60s\" is unknown; use pending, active, completed or "
 				  "dead",
 				  filter->status);
-	return POSTROOM_OK;
+	return pr_age_check(filter->older_than_ms, &store->err);
 }
 
 int postroom_inbox_list(postroom_store *store, const postroom_inbox_filter *filter, int32_t limit,
@@ -82,6 +82,9 @@ int postroom_inbox_retry(postroom_store *store, const char *handler, const char 
 	int status;
 
 	pr_err_clear(&store->err);
+	if (!handler || !id)
+		return pr_err_set(&store->err, POSTROOM_INVALID, "inbox retry: %s is missing",
+				  handler ? "id" : "handler");
 	status = store->ops->inbox_retry(store, &one, 1, &count, &store->err);
 	if (status < 0 || count == 1)
 		return status;

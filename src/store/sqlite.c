@@ -336,6 +336,13 @@ bool pr_sqlite_bind_pattern(sqlite3_stmt *stmt, int index, const char *pattern)
 	return sqlite3_bind_text(stmt, index, glob, (int)len, SQLITE_TRANSIENT) == SQLITE_OK;
 }
 
+int pr_sqlite_bind_scope(sqlite3_stmt *stmt, const struct pr_scope *scope, struct pr_err *err)
+{
+	pr_sqlite_bind(stmt, 1, scope->ns);
+	pr_sqlite_bind(stmt, 3, scope->tenant_id);
+	return pr_sqlite_bind_pattern(stmt, 2, scope->topic) ? POSTROOM_OK : pr_err_nomem(err);
+}
+
 void pr_sqlite_add_seq(struct pr_buf *seqs, int64_t seq)
 {
 	char digits[24];

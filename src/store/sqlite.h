@@ -75,8 +75,9 @@ struct sqlite_store {
 	struct sqlite_map front;   /* the first of each key that waits for its turn, by hash */
 	int64_t front_end;	   /* up to which seq that is known */
 	int front_read;
-	int64_t claim_us; /* when the claim began that these are for */
-	int64_t closer;	  /* which earlier one was looked at last, and what came of it */
+	const struct pr_scope *claim_scope; /* of the claim that these are for */
+	int64_t claim_us;		    /* and when it began */
+	int64_t closer; /* which earlier one was looked at last, and what came of it */
 	int closer_order;
 	bool skipped; /* the last claim left something that others will soon make way for */
 	struct pr_buf scope;	/* the floor's: see sqlite_floor.c */
@@ -149,6 +150,13 @@ int pr_sqlite_check_schema(struct postroom_store *store, struct pr_err *err);
 /* sqlite_box.c */
 postroom_box *pr_sqlite_box(struct postroom_store *store);
 
+/* What a claim is for; ?1 to ?3 are bound by pr_sqlite_bind_scope(). */
+#define PR_SQLITE_SCOPE                                                                            \
+	"(?1 IS NULL OR {scope_ns} = ?1) AND (?2 IS NULL OR {scope_topic} GLOB ?2) "               \
+	"AND (?3 IS NULL OR {scope_tenant} = ?3) "
+#define PR_SQLITE_IN_SCOPE PR_SQLITE_SCOPE "{rules}"
+int pr_sqlite_bind_scope(sqlite3_stmt *stmt, const struct pr_scope *scope, struct pr_err *err);
+
 /* sqlite_order.c: what claims, settling and the operator do about the order of a key (D6). */
 
 /* The conditions of {table}_turn, {table}_due and {table}_key. */
@@ -159,7 +167,7 @@ postroom_box *pr_sqlite_box(struct postroom_store *store);
 	"OR (apart = 0 AND next_attempt_at <> created_at)) "
 #define PR_SQLITE_IN_ORDER                                                                         \
 	"e.key IS NOT NULL AND e.delivered_at IS NULL AND e.apart <> 3 AND (e.claims > 0 "         \
-	"OR e.apart = 2 OR (e.apart = 0 AND e.next_attempt_at < e.created_at)) "
+	"OR e.apart IN (2, 4) OR (e.apart = 0 AND e.next_attempt_at < e.created_at)) "
 /* Columns of the claims' queries behind {columns}, over {table} AS m; ?5 is pr_claim.block. */
 #define PR_SQLITE_ORDER                                                                            \
 	", m.next_attempt_at, CASE WHEN m.key IS NOT NULL THEN (SELECT e.seq FROM {table} AS e "   \
@@ -186,8 +194,9 @@ enum sqlite_order {
 	ORDER_BLOCK /* an earlier one is dead, and waits for an operator */
 };
 
-/* At the beginning of a claim: nothing is in the batch, nothing known. */
-void pr_sqlite_order_begin(struct sqlite_store *store, int64_t now_us);
+/* At the beginning of a claim, which scope outlives: nothing is in the batch, nothing known. */
+void pr_sqlite_order_begin(struct sqlite_store *store, const struct pr_scope *scope,
+			   int64_t now_us);
 /*
  * Delayed messages whose time has come take their turn. *ret_due_us is now, or
  * the time up to which all have, when there were too many.
@@ -236,9 +245,19 @@ int pr_sqlite_sweep(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 /* sqlite_floor.c: the seq behind which what is in its turn in this scope begins; 0: not known. */
 int64_t pr_sqlite_floor(const struct sqlite_store *store, const struct pr_scope *scope);
-/* From a look in this transaction: the first that it found, or 0, and what finding it took. */
+/*
+ * From a look in this transaction: the floor that it began at, or 0, the first that it
+ * found, or 0, and what finding it took.
+ */
 void pr_sqlite_learn_floor(struct sqlite_store *store, const struct pr_table *table,
-			   const struct pr_scope *scope, int64_t first, int64_t took_us);
+			   const struct pr_scope *scope, int64_t from, int64_t first,
+			   int64_t took_us);
+/*
+ * From a look that found nothing in its turn, and no seq above last at that time; quiet:
+ * nor anything delayed, failed, leased or held, which could come back.
+ */
+void pr_sqlite_learn_floor_idle(struct sqlite_store *store, const struct pr_scope *scope,
+				int64_t from, int64_t last, int64_t took_us, bool quiet);
 
 /*
  * Until the next message becomes eligible by itself; INT64_MAX: none will.

@@ -19,23 +19,23 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SCOPE                                                                                      \
-	"(?1 IS NULL OR {scope_ns} = ?1) AND (?2 IS NULL OR {scope_topic} GLOB ?2) "               \
-	"AND (?3 IS NULL OR {scope_tenant} = ?3) "
-#define IN_SCOPE SCOPE "{rules}"
-
 #define PENDING "SELECT {columns}" PR_SQLITE_ORDER "FROM {table} AS m INDEXED BY {table}_"
+/*
+ * What waits since it was enqueued was due then, whatever the clock says now. Only while
+ * earlier ones may not have joined their keys yet (?7) does its time count.
+ */
 #define TURN                                                                                       \
-	PENDING "turn WHERE " PR_SQLITE_TURN "AND seq > ?6 AND next_attempt_at <= ?4 AND " IN_SCOPE \
+	PENDING "turn WHERE " PR_SQLITE_TURN "AND seq > ?6 "                                       \
+		"AND (next_attempt_at <= ?4 OR (apart = 0 AND NOT ?7)) AND " PR_SQLITE_IN_SCOPE    \
 		"ORDER BY seq"
 #define DUE                                                                                        \
-	PENDING "due WHERE " PR_SQLITE_DUE "AND next_attempt_at <= ?4 AND " IN_SCOPE               \
+	PENDING "due WHERE " PR_SQLITE_DUE "AND next_attempt_at <= ?4 AND " PR_SQLITE_IN_SCOPE     \
 		"ORDER BY next_attempt_at, seq"
 
 #define EXPIRED                                                                                    \
 	"SELECT {columns}" PR_SQLITE_ORDER "FROM {table} AS m INDEXED BY {table}_leased "          \
-	"WHERE status = '{active}' AND locked_until < ?4 AND attempts >= ?6 AND " IN_SCOPE         \
-	"ORDER BY locked_until, seq"
+	"WHERE status = '{active}' AND locked_until < ?4 AND attempts >= ?6 "                      \
+	"AND " PR_SQLITE_IN_SCOPE "ORDER BY locked_until, seq"
 
 /* OR FAIL spares SQLite a journal for the statement; on any failure the transaction goes anyway. */
 #define CLAIM                                                                                      \
@@ -49,7 +49,7 @@
 
 #define ANY(index, condition)                                                                      \
 	"EXISTS (SELECT 1 FROM {table} INDEXED BY {table}_" index " WHERE " condition              \
-	"AND " IN_SCOPE ") "
+	"AND " PR_SQLITE_IN_SCOPE ") "
 
 /*
  * A lease that has run out is no reason to get up at once: what the last claim left
@@ -57,25 +57,41 @@
  * held: it may be stranded.
  */
 #define NEXT_DUE                                                                                   \
-	"SELECT (SELECT next_attempt_at FROM {table} INDEXED BY {table}_turn "                     \
-	"WHERE " PR_SQLITE_TURN "AND seq > ?5 AND " IN_SCOPE "ORDER BY seq LIMIT 1), "             \
+	"SELECT (SELECT CASE apart WHEN 0 THEN 0 ELSE next_attempt_at END "                        \
+	"FROM {table} INDEXED BY {table}_turn "                                                    \
+	"WHERE " PR_SQLITE_TURN "AND seq > ?5 AND " PR_SQLITE_IN_SCOPE "ORDER BY seq LIMIT 1), "   \
 	"(SELECT next_attempt_at FROM {table} INDEXED BY {table}_due "                             \
-	"WHERE " PR_SQLITE_DUE "AND " IN_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "          \
+	"WHERE " PR_SQLITE_DUE "AND " PR_SQLITE_IN_SCOPE                                           \
+	"ORDER BY next_attempt_at, seq LIMIT 1), "                                                 \
 	"(SELECT locked_until FROM {table} INDEXED BY {table}_leased "                             \
-	"WHERE status = '{active}' AND locked_until >= ?4 AND " IN_SCOPE                           \
+	"WHERE status = '{active}' AND locked_until >= ?4 AND " PR_SQLITE_IN_SCOPE                 \
 	"ORDER BY locked_until LIMIT 1), "                                                         \
 	ANY("leased", "status = '{active}' AND locked_until < ?4 ") "OR "                          \
-	ANY("held", "apart = 2 AND status = 'pending' ")
+	ANY("held", "apart = 2 AND status = 'pending' ") ", (SELECT max(seq) FROM {table})"
 
-/* What is held does not count: it follows whatever holds it, or waits for an operator. */
-#define WAITING "AND (next_attempt_at <= ?4 OR claims > 0) "
+/*
+ * What is held follows whatever holds it, which counts, or waits for an operator. It counts
+ * when nothing holds it any more: claims let it go, a few keys at a time.
+ */
+#define EARLIER(index, condition)                                                                  \
+	"EXISTS (SELECT 1 FROM {table} AS e INDEXED BY {table}_" index                             \
+	" WHERE e.key = {table}.key AND e.topic = {table}.topic "                                  \
+	"AND e.namespace = {table}.namespace AND e.seq < {table}.seq AND " condition ") "
+#define STRANDED                                                                                   \
+	"apart = 2 AND status = 'pending' AND NOT "                                                \
+	EARLIER("key", PR_SQLITE_IN_ORDER "AND e.status IN ('pending', '{active}')")               \
+	"AND NOT (?5 AND "                                                                         \
+	EARLIER("grave", "e.key IS NOT NULL AND e.apart = 3 AND e.status = 'dead'") ") "
+/* A time that is not later than its enqueueing is no delay, whatever the clock says now. */
+#define WAITING                                                                                    \
+	"AND (next_attempt_at <= ?4 OR claims > 0 OR (apart = 0 AND next_attempt_at < created_at)) "
 #define UNFINISHED                                                                                 \
-	"SELECT " ANY("leased", "status = '{active}' ") "OR " ANY(                                 \
-		"turn", PR_SQLITE_TURN WAITING) "OR " ANY("due", PR_SQLITE_DUE WAITING)
+	"SELECT " ANY("leased", "status = '{active}' ") "OR " ANY("turn", PR_SQLITE_TURN)          \
+	"OR " ANY("due", PR_SQLITE_DUE WAITING) "OR " ANY("held", STRANDED)
 
 #define UNROUTED_IN(index, condition)                                                              \
 	"SELECT {scope_ns} AS ns, {scope_topic} AS topic FROM {table} INDEXED BY {table}_" index   \
-	" WHERE " condition "AND " SCOPE "AND NOT (true {rules}) "
+	" WHERE " condition "AND " PR_SQLITE_SCOPE "AND NOT (true {rules}) "
 #define UNROUTED                                                                                   \
 	"SELECT count(*), ns, topic FROM (" UNROUTED_IN("turn", PR_SQLITE_TURN)                    \
 	"UNION ALL " UNROUTED_IN("due", PR_SQLITE_DUE) "UNION ALL "                                \
@@ -85,13 +101,6 @@
 
 /* How many expired rows one claim buries: nearly always there is none. */
 #define EXPIRED_AT_ONCE 100
-
-static int bind_scope(sqlite3_stmt *stmt, const struct pr_scope *scope, struct pr_err *err)
-{
-	pr_sqlite_bind(stmt, 1, scope->ns);
-	pr_sqlite_bind(stmt, 3, scope->tenant_id);
-	return pr_sqlite_bind_pattern(stmt, 2, scope->topic) ? POSTROOM_OK : pr_err_nomem(err);
-}
 
 static const char *copy_text(struct pr_arena *arena, sqlite3_stmt *stmt, int column, bool *failed)
 {
@@ -146,6 +155,7 @@ struct reading {
 	struct arm arms[2];
 	int count;
 	const struct pr_table *table;
+	const struct pr_scope *scope;
 	int32_t max_attempts;
 	int32_t limit;
 	int32_t bury_limit;
@@ -256,7 +266,7 @@ static int read_rows(struct sqlite_store *store, struct reading *reading,
 	struct arm *arm;
 	int status = POSTROOM_OK;
 
-	pr_sqlite_order_begin(store, reading->now_us);
+	pr_sqlite_order_begin(store, reading->scope, reading->now_us);
 	pr_buf_reset(&store->seqs);
 	pr_buf_reset(&store->turned);
 	while (status >= 0 && !full(reading, batch) && (arm = oldest(reading))) {
@@ -286,7 +296,7 @@ static int add_arm(struct sqlite_store *store, struct reading *reading, enum sql
 
 	arm->stmt = pr_sqlite_prepare(store, slot, reading->table, sql, err);
 	arm->in_turn = slot == SLOT_TURN;
-	if (!arm->stmt || bind_scope(arm->stmt, &claim->scope, err) < 0)
+	if (!arm->stmt || pr_sqlite_bind_scope(arm->stmt, &claim->scope, err) < 0)
 		return err->status;
 	sqlite3_bind_int64(arm->stmt, 4, due_us);
 	sqlite3_bind_int(arm->stmt, 5, claim->block);
@@ -300,6 +310,7 @@ static int read_expired(struct sqlite_store *store, const struct pr_table *table
 {
 	struct reading reading = {
 		.table = table,
+		.scope = &claim->scope,
 		.max_attempts = claim->max_attempts,
 		.limit = 1,
 		.bury_limit = claim->limit,
@@ -321,22 +332,26 @@ static int read_pending(struct sqlite_store *store, const struct pr_table *table
 {
 	struct reading reading = {
 		.table = table,
+		.scope = &claim->scope,
 		.max_attempts = claim->max_attempts,
 		.limit = claim->limit,
 		.bury_limit = INT32_MAX,
 		.max_bytes = claim->max_bytes,
 		.now_us = now_us,
 	};
+	int64_t floor = pr_sqlite_floor(store, &claim->scope);
 	int status = add_arm(store, &reading, SLOT_TURN, TURN, claim, due_us, err);
 
 	if (status >= 0) {
-		sqlite3_bind_int64(reading.arms[0].stmt, 6, pr_sqlite_floor(store, &claim->scope));
+		sqlite3_bind_int64(reading.arms[0].stmt, 6, floor);
+		sqlite3_bind_int(reading.arms[0].stmt, 7, due_us < now_us);
 		status = add_arm(store, &reading, SLOT_DUE, DUE, claim, due_us, err);
 	}
 	if (status >= 0)
 		status = read_rows(store, &reading, batch, err);
-	if (status >= 0 && reading.found_us > 0)
-		pr_sqlite_learn_floor(store, table, &claim->scope, reading.first_turn,
+	/* Else there may be earlier ones than the first that was found. */
+	if (status >= 0 && reading.found_us > 0 && due_us == now_us)
+		pr_sqlite_learn_floor(store, table, &claim->scope, floor, reading.first_turn,
 				      reading.found_us);
 	store->skipped = reading.skipped > 0;
 	*ret_more |= reading.turned > 0 || reading.held >= PR_SQLITE_ORDER_AT_ONCE;
@@ -466,33 +481,42 @@ int pr_sqlite_sweep(struct postroom_store *base, const struct pr_table *table,
 	return status;
 }
 
-/* Runs a query of one row over a scope; the statement is left on that row, or NULL. */
-static sqlite3_stmt *look(struct sqlite_store *store, enum sqlite_slot slot,
-			  const struct pr_table *table, const char *sql,
-			  const struct pr_scope *scope, int64_t fourth, struct pr_err *err)
+/* A query of one row over a scope. */
+static sqlite3_stmt *prepare_look(struct sqlite_store *store, enum sqlite_slot slot,
+				  const struct pr_table *table, const char *sql,
+				  const struct pr_scope *scope, int64_t fourth, struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, slot, table, sql, err);
 
-	if (!stmt || bind_scope(stmt, scope, err) < 0)
+	if (!stmt || pr_sqlite_bind_scope(stmt, scope, err) < 0)
 		return NULL;
 	sqlite3_bind_int64(stmt, 4, fourth);
-	if (slot == SLOT_NEXT_DUE)
-		sqlite3_bind_int64(stmt, 5, pr_sqlite_floor(store, scope));
+	return stmt;
+}
+
+/* The statement is left on its row, unless this fails. */
+static int look(struct sqlite_store *store, sqlite3_stmt *stmt, struct pr_err *err)
+{
 	if (sqlite3_step(stmt) == SQLITE_ROW)
-		return stmt;
+		return POSTROOM_OK;
 	pr_sqlite_fail(store->db, store, "looking for work", err);
 	sqlite3_reset(stmt);
-	return NULL;
+	return err->status;
 }
 
 int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
 		       const struct pr_scope *scope, int64_t *ret_ms, bool *ret_unsure,
 		       struct pr_err *err)
 {
-	int64_t next_us = INT64_MAX, now_us = pr_now_us();
-	sqlite3_stmt *stmt = look(store, SLOT_NEXT_DUE, table, NEXT_DUE, scope, now_us, err);
+	int64_t next_us = INT64_MAX, now_us = pr_now_us(), begun_us = pr_mono_us();
+	int64_t floor = pr_sqlite_floor(store, scope);
+	sqlite3_stmt *stmt = prepare_look(store, SLOT_NEXT_DUE, table, NEXT_DUE, scope, now_us,
+					  err);
 
 	if (!stmt)
+		return err->status;
+	sqlite3_bind_int64(stmt, 5, floor);
+	if (look(store, stmt, err) < 0)
 		return err->status;
 	for (int column = 0; column < 3; column++) {
 		int64_t due_us = sqlite3_column_int64(stmt, column);
@@ -500,8 +524,12 @@ int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
 		if (sqlite3_column_type(stmt, column) != SQLITE_NULL && due_us < next_us)
 			next_us = due_us;
 	}
-	/* The first in turn may be of a clock that is ahead: others behind it are not. */
+	/* The first in turn may be there by a clock that was ahead: others behind it are not. */
 	*ret_unsure = sqlite3_column_int64(stmt, 0) > now_us || sqlite3_column_int(stmt, 3) != 0;
+	if (sqlite3_column_type(stmt, 0) == SQLITE_NULL)
+		pr_sqlite_learn_floor_idle(store, scope, floor, sqlite3_column_int64(stmt, 4),
+					   pr_mono_us() - begun_us,
+					   next_us == INT64_MAX && !*ret_unsure);
 	sqlite3_reset(stmt);
 	if (next_us != INT64_MAX)
 		next_us = next_us <= now_us ? 0 : (next_us - now_us + 999) / 1000;
@@ -513,10 +541,13 @@ int pr_sqlite_unfinished(struct postroom_store *base, const struct pr_table *tab
 			 const struct pr_claim *claim, bool *ret, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
-	sqlite3_stmt *stmt = look(store, SLOT_UNFINISHED, table, UNFINISHED, &claim->scope,
-				  pr_now_us(), err);
+	sqlite3_stmt *stmt = prepare_look(store, SLOT_UNFINISHED, table, UNFINISHED, &claim->scope,
+					  pr_now_us(), err);
 
 	if (!stmt)
+		return err->status;
+	sqlite3_bind_int(stmt, 5, claim->block);
+	if (look(store, stmt, err) < 0)
 		return err->status;
 	*ret = sqlite3_column_int(stmt, 0) != 0;
 	sqlite3_reset(stmt);
@@ -538,8 +569,8 @@ int pr_sqlite_unrouted(struct postroom_store *base, const struct pr_table *table
 	*ret = (struct pr_unrouted){ 0 };
 	if (store->rules.count == 0)
 		return POSTROOM_OK;
-	stmt = look(store, SLOT_UNROUTED, table, UNROUTED, scope, limit, err);
-	if (!stmt)
+	stmt = prepare_look(store, SLOT_UNROUTED, table, UNROUTED, scope, limit, err);
+	if (!stmt || look(store, stmt, err) < 0)
 		return err->status;
 	ret->count = sqlite3_column_int64(stmt, 0);
 	copy_name(ret->ns, sizeof(ret->ns), sqlite3_column_text(stmt, 1));

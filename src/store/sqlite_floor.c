@@ -8,9 +8,10 @@
  * 1. New messages come behind all others: there is one writer, and seq only grows.
  * 2. What is released, or freed by its key, comes back where it was, maybe below the
  *    floor: so the floor is forgotten after ten times what the look had taken, and
- *    whoever has to know that there is nothing looks without it.
- * 3. Order does not depend on it: a message is not claimed before earlier ones of
- *    its key, wherever they are.
+ *    whoever has to know that there is nothing looks without it. Where there is
+ *    nothing that could come back, an idle look keeps it for longer.
+ * 3. Order does not depend on it: whatever comes back to its turn is in the index of
+ *    keys, where the later ones of its key find it.
  */
 #include "base/time.h"
 #include "store/sqlite.h"
@@ -18,6 +19,8 @@
 /* A look that takes less is as cheap as it needs to be. */
 #define SLOW_LOOK_US 5000
 #define LOOK_SHARE 10
+/* So soon is found what people have put below it by hand. */
+#define QUIET_US 10000000
 
 int64_t pr_sqlite_floor(const struct sqlite_store *store, const struct pr_scope *scope)
 {
@@ -39,16 +42,31 @@ static int64_t last_seq(struct sqlite_store *store, const struct pr_table *table
 	return seq;
 }
 
-void pr_sqlite_learn_floor(struct sqlite_store *store, const struct pr_table *table,
-			   const struct pr_scope *scope, int64_t first, int64_t took_us)
+/* A look that began at a floor says nothing about what is below it: that one's time goes on. */
+static void set_floor(struct sqlite_store *store, const struct pr_scope *scope, int64_t from,
+		      int64_t floor, int64_t for_us)
 {
-	bool known = pr_sqlite_floor(store, scope) > 0;
-
-	if (!known && took_us < SLOW_LOOK_US)
-		return;
-	store->floor = first > 0 ? first - 1 : last_seq(store, table);
-	if (known)
+	store->floor = floor;
+	if (from > 0)
 		return;
 	pr_scope_keep(scope, &store->scope);
-	store->floor_until_us = pr_mono_us() + took_us * LOOK_SHARE;
+	store->floor_until_us = pr_mono_us() + for_us;
+}
+
+void pr_sqlite_learn_floor(struct sqlite_store *store, const struct pr_table *table,
+			   const struct pr_scope *scope, int64_t from, int64_t first,
+			   int64_t took_us)
+{
+	if (from > 0 || took_us >= SLOW_LOOK_US)
+		set_floor(store, scope, from, first > 0 ? first - 1 : last_seq(store, table),
+			  took_us * LOOK_SHARE);
+}
+
+void pr_sqlite_learn_floor_idle(struct sqlite_store *store, const struct pr_scope *scope,
+				int64_t from, int64_t last, int64_t took_us, bool quiet)
+{
+	int64_t for_us = took_us * LOOK_SHARE;
+
+	if (from > 0 || took_us >= SLOW_LOOK_US)
+		set_floor(store, scope, from, last, quiet && for_us < QUIET_US ? QUIET_US : for_us);
 }

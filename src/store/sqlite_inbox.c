@@ -201,7 +201,7 @@ int pr_sqlite_inbox_list(struct postroom_store *base, const postroom_inbox_filte
 	return status;
 }
 
-/* Runs what changes rows, in a transaction; ?3 is now, ?4 how old they are at least, ?5 the limit. */
+/* Runs what changes rows, in a transaction; ?3 is now, ?4 since when at the latest, ?5 the limit. */
 static int change(struct postroom_store *base, sqlite3_stmt *stmt,
 		  const postroom_inbox_filter *filter, int32_t limit, const char *doing,
 		  int64_t *ret, struct pr_err *err)
@@ -213,7 +213,10 @@ static int change(struct postroom_store *base, sqlite3_stmt *stmt,
 	if (!stmt)
 		return err->status;
 	sqlite3_bind_int64(stmt, 3, now_us);
-	sqlite3_bind_int64(stmt, 4, now_us - filter->older_than_ms * 1000);
+	/* Of any age is also what bears a later time, since the clock was set back. */
+	sqlite3_bind_int64(stmt, 4,
+			   filter->older_than_ms > 0 ? now_us - filter->older_than_ms * 1000
+						     : INT64_MAX);
 	sqlite3_bind_int(stmt, 5, limit);
 	status = pr_sqlite_begin(base, err);
 	if (status >= 0) {

@@ -5,7 +5,8 @@
  *
  * 1. Most messages just wait for their turn, and are claimed in the order of
  *    seq: that is the order of every key. The index of keys has only those that
- *    it does not keep in line: claimed before, held, or with a head start.
+ *    it does not keep in line: claimed before, held, with a head start, or put
+ *    into their turn later, where a floor may hide them (sqlite_floor.c).
  * 2. A message is claimed only if the nearest one before it in that index is in
  *    the same batch, or there is none; and, if it did not come by its turn, only
  *    if no earlier one of its key waits for its own. A claim is alone in the
@@ -42,7 +43,8 @@
 
 #define FRONT                                                                                      \
 	"SELECT seq, key, topic, namespace FROM {table} INDEXED BY {table}_turn "                  \
-	"WHERE " PR_SQLITE_TURN "AND seq > ?1 AND seq < ?2 ORDER BY seq LIMIT ?3"
+	"WHERE " PR_SQLITE_TURN "AND seq > ?4 AND seq < ?5 AND " PR_SQLITE_IN_SCOPE                \
+	"ORDER BY seq LIMIT ?6"
 
 #define THESE "WHERE seq IN (SELECT value FROM json_each(?1))"
 #define INTO_TURN "UPDATE OR FAIL {table} SET apart = 4 " THESE
@@ -187,13 +189,15 @@ static int finish(struct sqlite_store *store, sqlite3_stmt *stmt, int rc, struct
 	return status;
 }
 
-void pr_sqlite_order_begin(struct sqlite_store *store, int64_t now_us)
+void pr_sqlite_order_begin(struct sqlite_store *store, const struct pr_scope *scope, int64_t now_us)
 {
 	clear(&store->claimed);
 	clear(&store->put_off);
 	clear(&store->front);
-	store->front_end = 0;
+	/* Whatever came back to its turn below the floor is in the index of keys. */
+	store->front_end = pr_sqlite_floor(store, scope);
 	store->front_read = 0;
+	store->claim_scope = scope;
 	store->claim_us = now_us;
 	store->closer = 0;
 }
@@ -232,11 +236,11 @@ static int read_front(struct sqlite_store *store, const struct pr_table *table, 
 	bool stored = true;
 	int rc;
 
-	if (!stmt)
+	if (!stmt || pr_sqlite_bind_scope(stmt, store->claim_scope, err) < 0)
 		return err->status;
-	sqlite3_bind_int64(stmt, 1, store->front_end);
-	sqlite3_bind_int64(stmt, 2, seq);
-	sqlite3_bind_int(stmt, 3, FRONT_MOST - store->front_read);
+	sqlite3_bind_int64(stmt, 4, store->front_end);
+	sqlite3_bind_int64(stmt, 5, seq);
+	sqlite3_bind_int(stmt, 6, FRONT_MOST - store->front_read);
 	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW && stored) {
 		store->front_end = sqlite3_column_int64(stmt, 0);
 		store->front_read++;

@@ -298,6 +298,15 @@ static int check_status(const char *status, struct pr_err *err)
 			  status);
 }
 
+int pr_age_check(int64_t older_than_ms, struct pr_err *err)
+{
+	if (older_than_ms >= 0 && older_than_ms <= PR_AGE_MAX_MS)
+		return POSTROOM_OK;
+	return pr_err_set(err, POSTROOM_INVALID,
+			  "older_than_ms is %lld; it must be from 0 to %lld, which is 1000 years",
+			  (long long)older_than_ms, (long long)PR_AGE_MAX_MS);
+}
+
 /* The filter checked, and as the tables hold it: the tenant in lower case. */
 static int normalize(postroom_store *store, const postroom_filter *filter, postroom_filter *ret,
 		     char tenant[PR_UUID_SIZE])
@@ -307,7 +316,8 @@ static int normalize(postroom_store *store, const postroom_filter *filter, postr
 		return pr_err_set(&store->err, POSTROOM_INVALID,
 				  "size must be sizeof(postroom_filter): use POSTROOM_FILTER()");
 	*ret = *filter;
-	if (check_status(filter->status, &store->err) < 0)
+	if (check_status(filter->status, &store->err) < 0 ||
+	    pr_age_check(filter->older_than_ms, &store->err) < 0)
 		return store->err.status;
 	if (!filter->tenant_id)
 		return POSTROOM_OK;

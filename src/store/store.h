@@ -211,6 +211,10 @@ const char *pr_inbox_state_name(postroom_inbox_state state);
 postroom_inbox_state pr_inbox_state(const char *name);
 void pr_inbox_counts_add(postroom_inbox_counts *total, const postroom_inbox_counts *more);
 
+/* So long ago both databases can still count; beyond it an age would overflow into the future. */
+#define PR_AGE_MAX_MS (365250LL * 24 * 3600 * 1000)
+int pr_age_check(int64_t older_than_ms, struct pr_err *err);
+
 /* Sums, and the older of the ages. */
 void pr_counts_add(postroom_counts *total, const postroom_counts *more);
 

@@ -170,6 +170,15 @@ def X1_purge_deletes_the_dead_by_filter(postroom):
     assert postroom.ok('purge', '--status', 'dead', '--json').object == {'purged': 1}
 
 
+def X2_an_age_beyond_all_clocks_is_refused(postroom):
+    postroom.enqueue()
+    postroom.ok('relay', '--to', 'null:', '--drain', '--log-level', 'warn')
+    for command in (['purge', '--status', 'delivered'], ['inbox', 'purge', '--status', 'completed']):
+        assert '--older-than' in postroom.fails(2, *command, '--older-than', '110000000d', '--yes')
+        postroom.ok(*command, '--older-than', '36525d', '--yes')
+    assert len(postroom.rows()) == 1
+
+
 def X2_purge_deletes_what_was_delivered_long_enough_ago(postroom, sql):
     postroom.ok('enqueue', '--ndjson', '-', input='{"topic":"t","payload":1}\n' * 1234)
     postroom.ok('relay', '--to', 'null:', '--drain', '--log-level', 'warn')

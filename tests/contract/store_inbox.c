@@ -445,6 +445,34 @@ static void age(const char *where, int64_t seconds)
 	    (long long)seconds, where);
 }
 
+ON_ONE(N4_what_is_dead_is_retried_also_when_the_clock_was_set_back_since, backend_sqlite)
+{
+	int64_t count = -1;
+
+	put_into("a", "dead");
+	put_into("b", "dead");
+	age("true", -3600);
+	CHECK_INT(postroom_inbox_retry(store, "invoices", "a"), POSTROOM_OK);
+	CHECK_INT(postroom_inbox_retry_some(store, POSTROOM_INBOX_FILTER(.older_than_ms = 1000), 10,
+					    &count),
+		  POSTROOM_OK);
+	CHECK_INT(count, 0);
+	CHECK_INT(postroom_inbox_retry_some(store, POSTROOM_INBOX_FILTER(0), 10, &count),
+		  POSTROOM_OK);
+	CHECK_INT(count, 1);
+}
+
+TEST(N4_a_retry_without_a_name_is_refused_and_revives_nothing)
+{
+	put_into("a", "dead");
+	CHECK_INT(postroom_inbox_retry(store, NULL, NULL), POSTROOM_INVALID);
+	CHECK_STR(postroom_store_errmsg(store), "inbox retry: handler is missing");
+	CHECK_INT(postroom_inbox_retry(store, NULL, "a"), POSTROOM_INVALID);
+	CHECK_INT(postroom_inbox_retry(store, "invoices", NULL), POSTROOM_INVALID);
+	CHECK_STR(postroom_store_errmsg(store), "inbox retry: id is missing");
+	CHECK_INT(entries("dead"), 1);
+}
+
 TEST(N4_purge_deletes_what_is_old_and_finished)
 {
 	int64_t count = -1;

@@ -316,6 +316,31 @@ static int64_t forget(int64_t older_than_ms)
 }
 
 /* TRAPS 27: the memory of a key outlives its message, for every way to enqueue. */
+TEST(X2_an_age_that_no_clock_can_tell_is_refused_and_deletes_nothing)
+{
+	static const int64_t ages_ms[] = { -1, INT64_MIN, INT64_MAX, 110000000LL * 86400000 };
+	int64_t done = 0;
+
+	put_in_state("delivered", "t", NULL);
+	for (size_t i = 0; i < sizeof(ages_ms) / sizeof(ages_ms[0]); i++) {
+		const postroom_filter *old = POSTROOM_FILTER(.status = "delivered",
+							     .older_than_ms = ages_ms[i]);
+
+		CHECK_INT(postroom_purge_some(store, old, 10, &done), POSTROOM_INVALID);
+		CHECK_CONTAINS(postroom_store_errmsg(store), "older_than_ms");
+		CHECK_INT(postroom_retry_some(store, old, 10, &done), POSTROOM_INVALID);
+		CHECK_INT(postroom_inbox_purge_some(
+				  store,
+				  POSTROOM_INBOX_FILTER(.status = "dead",
+							.older_than_ms = ages_ms[i]),
+				  10, &done),
+			  POSTROOM_INVALID);
+		CHECK_CONTAINS(postroom_store_errmsg(store), "older_than_ms");
+	}
+	CHECK_INT(done, 0);
+	CHECK_INT(rows("delivered"), 1);
+}
+
 TEST(X2_a_purged_key_is_known_until_it_is_forgotten)
 {
 	postroom_receipt first = PUT(.topic = "t", .payload = "1", .dedupe_key = "k"), again;

@@ -249,7 +249,7 @@ SQLITE_TEST(D6_what_waits_behind_a_failing_message_does_not_make_a_pass_dearer)
 /* As if it had been many more of them, and slow therefore. */
 static void find_it_slow(postroom_store *watched, const struct pr_scope *scope)
 {
-	pr_sqlite_learn_floor(sqlite_store(watched), &pr_table_outbox, scope, 0, 3600000000);
+	pr_sqlite_learn_floor(sqlite_store(watched), &pr_table_outbox, scope, 0, 0, 3600000000);
 }
 
 SQLITE_TEST(C6_what_waits_for_others_does_not_make_a_look_dearer)

@@ -96,10 +96,10 @@ CREATE INDEX postroom_outbox_due
 CREATE INDEX postroom_outbox_leased
 	ON postroom_outbox (locked_until) WHERE status = 'processing';
 -- The order of a key (D6): those that the order of seq alone does not keep in line.
--- It is small, because what only waits for its turn is not in it.
+-- It is small, because what only waits for its turn since it was enqueued is not in it.
 CREATE INDEX postroom_outbox_key
 	ON postroom_outbox (key, topic, namespace) WHERE key IS NOT NULL AND delivered_at IS NULL
-		AND apart <> 3 AND (claims > 0 OR apart = 2 OR (apart = 0 AND next_attempt_at < created_at));
+		AND apart <> 3 AND (claims > 0 OR apart IN (2, 4) OR (apart = 0 AND next_attempt_at < created_at));
 -- Who waits behind others of its key.
 CREATE INDEX postroom_outbox_held
 	ON postroom_outbox (key, topic, namespace) WHERE apart = 2;
