@@ -5,6 +5,9 @@
  *    next one is let through when that one's time is over. If it comes back after
  *    all, what it found counts, and when the next one goes is not its concern.
  * 3. A failure is given back at most once.
+ * 4. Who was given one back because the sink was away fails on its own account the
+ *    next time, if another one got through in between: so poison dies however few
+ *    good messages there are. In an outage nobody gets through, and nobody dies.
  */
 #include "relay/breaker.h"
 
@@ -88,7 +91,10 @@ static void forget_run(struct pr_breaker *breaker)
 	breaker->run_length = 0;
 }
 
-/* True when it shows an outage. That failure itself is in hand, and not remembered. */
+/*
+ * True when it shows an outage. That failure itself is in hand, and not remembered;
+ * nor is one that was given back.
+ */
 static bool lengthen_run(struct pr_breaker *breaker, const postroom_delivery *item)
 {
 	struct pr_breaker_debt *debt = breaker->run;
@@ -101,7 +107,7 @@ static bool lengthen_run(struct pr_breaker *breaker, const postroom_delivery *it
 	while (debt->seq && debt->seq != item->seq)
 		debt++;
 	debt->seq = item->seq;
-	debt->failures++;
+	debt->failures += item->verdict == POSTROOM_FAILED;
 	return false;
 }
 
@@ -116,6 +122,38 @@ static bool owes(struct pr_breaker *breaker, const postroom_delivery *item)
 		}
 	}
 	return false;
+}
+
+static void give_back(postroom_delivery *item)
+{
+	item->verdict = POSTROOM_UNREACHABLE;
+}
+
+/* Its place among those who were spared, or NULL. */
+static int64_t *find_spared(struct pr_breaker *breaker, const postroom_delivery *item)
+{
+	for (size_t i = 0; i < PR_BREAKER_SPARED; i++) {
+		if (breaker->spared[i] == item->seq)
+			return &breaker->spared[i];
+	}
+	return NULL;
+}
+
+static void spare(struct pr_breaker *breaker, postroom_delivery *item)
+{
+	give_back(item);
+	if (!find_spared(breaker, item))
+		breaker->spared[breaker->spares++ % PR_BREAKER_SPARED] = item->seq;
+}
+
+/* It was spared, and the sink has been there since. */
+static bool is_to_blame(struct pr_breaker *breaker, const postroom_delivery *item)
+{
+	int64_t *spared = find_spared(breaker, item);
+
+	if (spared)
+		*spared = 0;
+	return spared;
 }
 
 /* What the verdicts of a call say about the sink. */
@@ -152,9 +190,14 @@ static const postroom_delivery *count_failures(struct pr_breaker *breaker,
 					       const struct pr_breaker_heard *heard)
 {
 	for (size_t i = 0; i < heard->count; i++) {
-		if (heard->items[i].verdict == POSTROOM_FAILED &&
-		    lengthen_run(breaker, &heard->items[i]))
-			return &heard->items[i];
+		postroom_delivery *item = &heard->items[i];
+
+		if (item->verdict != POSTROOM_FAILED || find_spared(breaker, item))
+			continue;
+		if (owes(breaker, item))
+			give_back(item);
+		if (lengthen_run(breaker, item))
+			return item;
 	}
 	return NULL;
 }
@@ -196,14 +239,36 @@ static enum pr_breaker_news shut(struct pr_breaker *breaker)
 	return was_open ? PR_BREAKER_SHUT : PR_BREAKER_SAME;
 }
 
+/* Whose failures count: the verdicts of the others change. */
+static void charge(struct pr_breaker *breaker, const struct pr_breaker_heard *heard, bool was_open,
+		   bool answered)
+{
+	bool is_open = breaker->open_since_us != 0;
+
+	for (size_t i = 0; i < heard->count; i++) {
+		postroom_delivery *item = &heard->items[i];
+
+		if (item->verdict != POSTROOM_FAILED)
+			continue;
+		if (!(was_open && is_open) && is_to_blame(breaker, item))
+			continue;
+		if (is_open && !answered)
+			spare(breaker, item);
+		else if (!is_open && owes(breaker, item))
+			give_back(item);
+	}
+}
+
 enum pr_breaker_news pr_breaker_heed(struct pr_breaker *breaker, int64_t now_us,
 				     const struct pr_breaker_heard *heard)
 {
 	struct evidence evidence = weigh(heard);
 	enum pr_breaker_news news = PR_BREAKER_SAME;
+	bool was_open;
 
 	pthread_mutex_lock(&breaker->lock);
-	if (!evidence.away && !evidence.answered && !breaker->open_since_us) {
+	was_open = breaker->open_since_us != 0;
+	if (!evidence.away && !evidence.answered && !was_open) {
 		evidence.away = count_failures(breaker, heard);
 		if (evidence.away)
 			owe_run(breaker, heard, evidence.away);
@@ -213,13 +278,8 @@ enum pr_breaker_news pr_breaker_heed(struct pr_breaker *breaker, int64_t now_us,
 	else if (evidence.answered)
 		news = shut(breaker);
 	end_probe(breaker, heard->probe, now_us + heard->pause_us);
-	for (size_t i = 0; heard->server && i < heard->count; i++) {
-		postroom_delivery *item = &heard->items[i];
-
-		if (item->verdict == POSTROOM_FAILED &&
-		    (breaker->open_since_us ? !evidence.answered : owes(breaker, item)))
-			item->verdict = POSTROOM_UNREACHABLE;
-	}
+	if (heard->server)
+		charge(breaker, heard, was_open, evidence.answered);
 	pthread_mutex_unlock(&breaker->lock);
 	return news;
 }

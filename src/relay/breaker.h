@@ -7,7 +7,9 @@
  * UNREACHABLE opens it at once. FAILED from a server does when there is nothing
  * else: so many in a row, over at least two messages. Those attempts are given
  * back; where they were written down already, the next failure is not counted
- * instead. One message alone that fails and fails is poison, and dies of it.
+ * instead. One message alone that fails and fails is poison, and dies of it. So
+ * does one that fails whether others get through or not: whenever one has got
+ * through, the next failure of those who had one given back is their own.
  */
 #ifndef PR_RELAY_BREAKER_H
 #define PR_RELAY_BREAKER_H
@@ -21,6 +23,8 @@
 
 #define PR_BREAKER_RUN 5 /* failures in a row that are an outage */
 
+#define PR_BREAKER_SPARED 64 /* of whom it is remembered */
+
 /* Between two probes; the worker draws a pause from this, or a fleet would knock in step. */
 #define PR_BREAKER_PAUSE_MIN_MS 2000
 #define PR_BREAKER_PAUSE_MAX_MS 3000
@@ -33,12 +37,14 @@ struct pr_breaker_debt {
 
 struct pr_breaker {
 	pthread_mutex_t lock;
-	int64_t open_since_us;				 /* 0: closed */
-	int64_t probe_at_us;				 /* when the next may go */
-	int64_t probe;					 /* the ticket of who is away; 0: nobody */
-	int64_t probes;					 /* tickets given out */
-	int64_t probed_seq;				 /* who went last */
-	int32_t run_length;				 /* failures since anything else */
+	int64_t open_since_us;		   /* 0: closed */
+	int64_t probe_at_us;		   /* when the next may go */
+	int64_t probe;			   /* the ticket of who is away; 0: nobody */
+	int64_t probes;			   /* tickets given out */
+	int64_t probed_seq;		   /* who went last */
+	int64_t spared[PR_BREAKER_SPARED]; /* failed while open, at no charge; 0: none */
+	size_t spares;			   /* how many have been written there */
+	int32_t run_length;		   /* failures since anything else */
 	struct pr_breaker_debt run[PR_BREAKER_RUN - 1];	 /* whose they are */
 	struct pr_breaker_debt owed[PR_BREAKER_RUN - 1]; /* to whom, since it opened */
 	char reason[300];				 /* why it opened, for people */
