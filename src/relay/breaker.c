@@ -129,6 +129,13 @@ static void give_back(postroom_delivery *item)
 	item->verdict = POSTROOM_UNREACHABLE;
 }
 
+/* It would be tried again at once: not if the server wants it later. That is owed on. */
+static void make_up_for(struct pr_breaker *breaker, postroom_delivery *item)
+{
+	if (item->retry_in_ms <= 0 && owes(breaker, item))
+		give_back(item);
+}
+
 /* Its place among those who were spared, or NULL. */
 static int64_t *find_spared(struct pr_breaker *breaker, const postroom_delivery *item)
 {
@@ -194,8 +201,7 @@ static const postroom_delivery *count_failures(struct pr_breaker *breaker,
 
 		if (item->verdict != POSTROOM_FAILED || find_spared(breaker, item))
 			continue;
-		if (owes(breaker, item))
-			give_back(item);
+		make_up_for(breaker, item);
 		if (lengthen_run(breaker, item))
 			return item;
 	}
@@ -213,11 +219,25 @@ static void owe_run(struct pr_breaker *breaker, const struct pr_breaker_heard *h
 	}
 }
 
-static enum pr_breaker_news trip(struct pr_breaker *breaker, int64_t now_us,
-				 const struct pr_breaker_heard *heard, const char *reason)
+/* When to probe: not before the server wants to be asked again, within reason. */
+static int64_t next_probe_us(int64_t now_us, const struct pr_breaker_heard *heard)
 {
-	int64_t next_us = now_us + heard->pause_us;
+	int64_t longest_us = heard->pause_us;
 
+	for (size_t i = 0; heard->server && i < heard->count; i++) {
+		const postroom_delivery *item = &heard->items[i];
+		int64_t ms = item->retry_in_ms < PR_BREAKER_LATER_MAX_MS ? item->retry_in_ms
+									 : PR_BREAKER_LATER_MAX_MS;
+
+		if (item->verdict == POSTROOM_FAILED && ms * 1000 > longest_us)
+			longest_us = ms * 1000;
+	}
+	return now_us + longest_us;
+}
+
+static enum pr_breaker_news trip(struct pr_breaker *breaker, int64_t now_us, int64_t next_us,
+				 const char *reason)
+{
 	snprintf(breaker->reason, sizeof(breaker->reason), "%s",
 		 reason ? reason : "no reason given");
 	if (breaker->open_since_us)
@@ -254,8 +274,8 @@ static void charge(struct pr_breaker *breaker, const struct pr_breaker_heard *he
 			continue;
 		if (is_open && !answered)
 			spare(breaker, item);
-		else if (!is_open && owes(breaker, item))
-			give_back(item);
+		else if (!is_open)
+			make_up_for(breaker, item);
 	}
 }
 
@@ -264,6 +284,7 @@ enum pr_breaker_news pr_breaker_heed(struct pr_breaker *breaker, int64_t now_us,
 {
 	struct evidence evidence = weigh(heard);
 	enum pr_breaker_news news = PR_BREAKER_SAME;
+	int64_t next_us = next_probe_us(now_us, heard);
 	bool was_open;
 
 	pthread_mutex_lock(&breaker->lock);
@@ -274,10 +295,10 @@ enum pr_breaker_news pr_breaker_heed(struct pr_breaker *breaker, int64_t now_us,
 			owe_run(breaker, heard, evidence.away);
 	}
 	if (evidence.away)
-		news = trip(breaker, now_us, heard, evidence.away->reason);
+		news = trip(breaker, now_us, next_us, evidence.away->reason);
 	else if (evidence.answered)
 		news = shut(breaker);
-	end_probe(breaker, heard->probe, now_us + heard->pause_us);
+	end_probe(breaker, heard->probe, next_us);
 	if (heard->server)
 		charge(breaker, heard, was_open, evidence.answered);
 	pthread_mutex_unlock(&breaker->lock);

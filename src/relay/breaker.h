@@ -29,6 +29,9 @@
 #define PR_BREAKER_PAUSE_MIN_MS 2000
 #define PR_BREAKER_PAUSE_MAX_MS 3000
 
+/* A server that fails may ask for a longer one, up to this. */
+#define PR_BREAKER_LATER_MAX_MS 300000
+
 /* Failures of one message that have been written down. */
 struct pr_breaker_debt {
 	int64_t seq; /* 0: none */
@@ -87,7 +90,7 @@ struct pr_breaker_heard {
 	size_t count;
 	bool server;	  /* the sink is one: its failures may be an outage */
 	int64_t probe;	  /* its ticket; 0: this was none */
-	int64_t pause_us; /* to the next */
+	int64_t pause_us; /* to the next, unless the server wants it later */
 };
 enum pr_breaker_news pr_breaker_heed(struct pr_breaker *breaker, int64_t now_us,
 				     const struct pr_breaker_heard *heard);

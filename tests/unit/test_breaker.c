@@ -272,6 +272,53 @@ TEST(D5_one_probe_at_a_time_a_pause_apart)
 	pr_breaker_release(&breaker);
 }
 
+/* The same, and the server has said when to come again. */
+static enum pr_breaker_news hear_later(int64_t ticket, size_t count, int64_t retry_in_ms)
+{
+	struct pr_breaker_heard heard = call(1, count, FAILED);
+
+	heard.probe = ticket;
+	for (size_t i = 0; i < count; i++)
+		items[i].retry_in_ms = -1;
+	items[count / 2].retry_in_ms = retry_in_ms;
+	return pr_breaker_heed(&breaker, START, &heard);
+}
+
+TEST(R3_a_server_that_says_when_to_come_again_is_not_probed_before)
+{
+	const int64_t day_ms = 24 * 3600 * 1000;
+
+	pr_breaker_init(&breaker);
+	CHECK_INT(hear_later(0, 5, 60000), PR_BREAKER_OPENED);
+	CHECK_INT(ask(START + 60 * S - 1), PR_BREAKER_OPEN);
+	CHECK_INT(ask(START + 60 * S), PR_BREAKER_PROBE);
+	CHECK_INT(hear_later(probe, 1, 90000), PR_BREAKER_SAME);
+	CHECK_INT(ask(START + 90 * S - 1), PR_BREAKER_OPEN);
+	CHECK_INT(ask(START + 90 * S), PR_BREAKER_PROBE);
+	/* Neither at once, nor for as long as it likes. */
+	CHECK_INT(hear_later(probe, 1, 1), PR_BREAKER_SAME);
+	CHECK_INT(ask(START + PAUSE - 1), PR_BREAKER_OPEN);
+	CHECK_INT(ask(START + PAUSE), PR_BREAKER_PROBE);
+	CHECK_INT(hear_later(probe, 1, day_ms), PR_BREAKER_SAME);
+	CHECK_INT(ask(START + 300 * S - 1), PR_BREAKER_OPEN);
+	CHECK_INT(ask(START + 300 * S), PR_BREAKER_PROBE);
+	pr_breaker_release(&breaker);
+}
+
+TEST(R3_a_failure_that_says_when_to_come_again_is_not_made_up_for_by_trying_at_once)
+{
+	pr_breaker_init(&breaker);
+	for (int i = 0; i < 4; i++)
+		CHECK_INT(hear(1, 1, FAILED), PR_BREAKER_SAME);
+	CHECK_INT(hear(2, 1, FAILED), PR_BREAKER_OPENED);
+	CHECK_INT(hear(9, 1, DELIVERED), PR_BREAKER_SHUT);
+	CHECK_INT(hear_later(0, 1, 60000), PR_BREAKER_SAME);
+	CHECK_INT(given_back(1), 0);
+	CHECK_INT(hear_later(0, 1, -1), PR_BREAKER_SAME);
+	CHECK_INT(given_back(1), 1);
+	pr_breaker_release(&breaker);
+}
+
 TEST(D5_a_probe_that_never_comes_back_is_followed_by_another)
 {
 	pr_breaker_init(&breaker);
