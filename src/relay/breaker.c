@@ -16,7 +16,7 @@
 
 void pr_breaker_init(struct pr_breaker *breaker)
 {
-	*breaker = (struct pr_breaker){ 0 };
+	*breaker = (struct pr_breaker){ .window = PR_BREAKER_WINDOW_MIN };
 	pthread_mutex_init(&breaker->lock, NULL);
 }
 
@@ -63,10 +63,20 @@ void pr_breaker_leave(struct pr_breaker *breaker, int64_t probe, int64_t now_us)
 	pthread_mutex_unlock(&breaker->lock);
 }
 
+size_t pr_breaker_window(struct pr_breaker *breaker)
+{
+	size_t window;
+
+	pthread_mutex_lock(&breaker->lock);
+	window = breaker->window;
+	pthread_mutex_unlock(&breaker->lock);
+	return window;
+}
+
 size_t pr_breaker_choose(struct pr_breaker *breaker, const postroom_delivery *items, size_t count,
 			 const size_t *before)
 {
-	size_t first = 0, next = SIZE_MAX;
+	size_t first = 0, last = 0, next = SIZE_MAX;
 
 	pthread_mutex_lock(&breaker->lock);
 	for (size_t i = 0; before && i < count; i++) {
@@ -74,6 +84,8 @@ size_t pr_breaker_choose(struct pr_breaker *breaker, const postroom_delivery *it
 			continue;
 		if (items[i].seq < items[first].seq)
 			first = i;
+		if (items[i].seq > items[last].seq)
+			last = i;
 		if (items[i].seq > breaker->probed_seq &&
 		    (next == SIZE_MAX || items[i].seq < items[next].seq))
 			next = i;
@@ -81,6 +93,9 @@ size_t pr_breaker_choose(struct pr_breaker *breaker, const postroom_delivery *it
 	if (next == SIZE_MAX)
 		next = first;
 	breaker->probed_seq = items[next].seq;
+	/* Or else those that would fail anyway could be all that there is to choose from. */
+	if (next == last && count >= breaker->window)
+		breaker->window *= 2;
 	pthread_mutex_unlock(&breaker->lock);
 	return next;
 }
@@ -255,6 +270,7 @@ static enum pr_breaker_news shut(struct pr_breaker *breaker)
 	bool was_open = breaker->open_since_us != 0;
 
 	breaker->open_since_us = 0;
+	breaker->window = PR_BREAKER_WINDOW_MIN;
 	forget_run(breaker);
 	return was_open ? PR_BREAKER_SHUT : PR_BREAKER_SAME;
 }

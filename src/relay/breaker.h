@@ -25,6 +25,9 @@
 
 #define PR_BREAKER_SPARED 64 /* of whom it is remembered */
 
+/* Of so many the first is chosen: a store that is asked for one may not find two the next time. */
+#define PR_BREAKER_WINDOW_MIN 2
+
 /* Between two probes; the worker draws a pause from this, or a fleet would knock in step. */
 #define PR_BREAKER_PAUSE_MIN_MS 2000
 #define PR_BREAKER_PAUSE_MAX_MS 3000
@@ -45,6 +48,7 @@ struct pr_breaker {
 	int64_t probe;			   /* the ticket of who is away; 0: nobody */
 	int64_t probes;			   /* tickets given out */
 	int64_t probed_seq;		   /* who went last */
+	size_t window;			   /* of how many one is to probe */
 	int64_t spared[PR_BREAKER_SPARED]; /* failed while open, at no charge; 0: none */
 	size_t spares;			   /* how many have been written there */
 	int32_t run_length;		   /* failures since anything else */
@@ -72,6 +76,9 @@ enum pr_breaker_answer pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us
 
 /* There was nothing to probe with: whoever finds something may. */
 void pr_breaker_leave(struct pr_breaker *breaker, int64_t probe, int64_t now_us);
+
+/* How many to claim for choose(), at most: few at first, and more when all of them have been. */
+size_t pr_breaker_window(struct pr_breaker *breaker);
 
 /*
  * Which of the items is to be the probe: the one that comes after the last, so

@@ -400,6 +400,36 @@ TEST(D5_another_message_probes_each_time)
 	pr_breaker_release(&breaker);
 }
 
+/* The sequence number of the probe that is chosen from so many of 1, 2, 3, … */
+static int64_t choose_among(size_t most)
+{
+	static const size_t before[] = { [0 ... 19] = SIZE_MAX };
+	size_t count = pr_breaker_window(&breaker);
+
+	if (count > most)
+		count = most;
+	call(1, count, POSTROOM_UNTRIED);
+	return items[pr_breaker_choose(&breaker, items, count, before)].seq;
+}
+
+TEST(D5_a_probe_is_chosen_from_more_and_more_until_one_gets_through)
+{
+	pr_breaker_init(&breaker);
+	hear(1, 1, AWAY);
+	CHECK_INT((int64_t)pr_breaker_window(&breaker), PR_BREAKER_WINDOW_MIN);
+	for (int round = 0; round < 2; round++) {
+		for (int64_t seq = 1; seq <= 20; seq++) {
+			CHECK_INT(choose_among(20), seq);
+			CHECK((int64_t)pr_breaker_window(&breaker) <= 2 * seq || round > 0);
+		}
+	}
+	/* There are no more to choose from. */
+	CHECK_INT((int64_t)pr_breaker_window(&breaker), 32);
+	CHECK_INT(hear(1, 1, DELIVERED), PR_BREAKER_SHUT);
+	CHECK_INT((int64_t)pr_breaker_window(&breaker), PR_BREAKER_WINDOW_MIN);
+	pr_breaker_release(&breaker);
+}
+
 TEST(D5_six_hours_away_cost_no_message_an_attempt)
 {
 	int64_t now_us = START, attempts = 0, probes = 0;
