@@ -5,6 +5,9 @@
  *    next one is let through when that one's time is over. If it comes back after
  *    all, what it found counts, and when the next one goes is not its concern.
  * 3. A failure is given back at most once.
+ * 4. Who was given one back because the sink was away fails on its own account the
+ *    next time, if another one got through in between: so poison dies however few
+ *    good messages there are. In an outage nobody gets through, and nobody dies.
  */
 #include "relay/breaker.h"
 
@@ -13,7 +16,7 @@
 
 void pr_breaker_init(struct pr_breaker *breaker)
 {
-	*breaker = (struct pr_breaker){ 0 };
+	*breaker = (struct pr_breaker){ .window = PR_BREAKER_WINDOW_MIN };
 	pthread_mutex_init(&breaker->lock, NULL);
 }
 
@@ -60,10 +63,20 @@ void pr_breaker_leave(struct pr_breaker *breaker, int64_t probe, int64_t now_us)
 	pthread_mutex_unlock(&breaker->lock);
 }
 
+size_t pr_breaker_window(struct pr_breaker *breaker)
+{
+	size_t window;
+
+	pthread_mutex_lock(&breaker->lock);
+	window = breaker->window;
+	pthread_mutex_unlock(&breaker->lock);
+	return window;
+}
+
 size_t pr_breaker_choose(struct pr_breaker *breaker, const postroom_delivery *items, size_t count,
 			 const size_t *before)
 {
-	size_t first = 0, next = SIZE_MAX;
+	size_t first = 0, last = 0, next = SIZE_MAX;
 
 	pthread_mutex_lock(&breaker->lock);
 	for (size_t i = 0; before && i < count; i++) {
@@ -71,6 +84,8 @@ size_t pr_breaker_choose(struct pr_breaker *breaker, const postroom_delivery *it
 			continue;
 		if (items[i].seq < items[first].seq)
 			first = i;
+		if (items[i].seq > items[last].seq)
+			last = i;
 		if (items[i].seq > breaker->probed_seq &&
 		    (next == SIZE_MAX || items[i].seq < items[next].seq))
 			next = i;
@@ -78,6 +93,9 @@ size_t pr_breaker_choose(struct pr_breaker *breaker, const postroom_delivery *it
 	if (next == SIZE_MAX)
 		next = first;
 	breaker->probed_seq = items[next].seq;
+	/* Or else those that would fail anyway could be all that there is to choose from. */
+	if (next == last && count >= breaker->window)
+		breaker->window *= 2;
 	pthread_mutex_unlock(&breaker->lock);
 	return next;
 }
@@ -88,7 +106,10 @@ static void forget_run(struct pr_breaker *breaker)
 	breaker->run_length = 0;
 }
 
-/* True when it shows an outage. That failure itself is in hand, and not remembered. */
+/*
+ * True when it shows an outage. That failure itself is in hand, and not remembered;
+ * nor is one that was given back.
+ */
 static bool lengthen_run(struct pr_breaker *breaker, const postroom_delivery *item)
 {
 	struct pr_breaker_debt *debt = breaker->run;
@@ -101,7 +122,7 @@ static bool lengthen_run(struct pr_breaker *breaker, const postroom_delivery *it
 	while (debt->seq && debt->seq != item->seq)
 		debt++;
 	debt->seq = item->seq;
-	debt->failures++;
+	debt->failures += item->verdict == POSTROOM_FAILED;
 	return false;
 }
 
@@ -116,6 +137,45 @@ static bool owes(struct pr_breaker *breaker, const postroom_delivery *item)
 		}
 	}
 	return false;
+}
+
+static void give_back(postroom_delivery *item)
+{
+	item->verdict = POSTROOM_UNREACHABLE;
+}
+
+/* It would be tried again at once: not if the server wants it later. That is owed on. */
+static void make_up_for(struct pr_breaker *breaker, postroom_delivery *item)
+{
+	if (item->retry_in_ms <= 0 && owes(breaker, item))
+		give_back(item);
+}
+
+/* Its place among those who were spared, or NULL. */
+static int64_t *find_spared(struct pr_breaker *breaker, const postroom_delivery *item)
+{
+	for (size_t i = 0; i < PR_BREAKER_SPARED; i++) {
+		if (breaker->spared[i] == item->seq)
+			return &breaker->spared[i];
+	}
+	return NULL;
+}
+
+static void spare(struct pr_breaker *breaker, postroom_delivery *item)
+{
+	give_back(item);
+	if (!find_spared(breaker, item))
+		breaker->spared[breaker->spares++ % PR_BREAKER_SPARED] = item->seq;
+}
+
+/* It was spared, and the sink has been there since. */
+static bool is_to_blame(struct pr_breaker *breaker, const postroom_delivery *item)
+{
+	int64_t *spared = find_spared(breaker, item);
+
+	if (spared)
+		*spared = 0;
+	return spared;
 }
 
 /* What the verdicts of a call say about the sink. */
@@ -152,9 +212,13 @@ static const postroom_delivery *count_failures(struct pr_breaker *breaker,
 					       const struct pr_breaker_heard *heard)
 {
 	for (size_t i = 0; i < heard->count; i++) {
-		if (heard->items[i].verdict == POSTROOM_FAILED &&
-		    lengthen_run(breaker, &heard->items[i]))
-			return &heard->items[i];
+		postroom_delivery *item = &heard->items[i];
+
+		if (item->verdict != POSTROOM_FAILED || find_spared(breaker, item))
+			continue;
+		make_up_for(breaker, item);
+		if (lengthen_run(breaker, item))
+			return item;
 	}
 	return NULL;
 }
@@ -170,11 +234,25 @@ static void owe_run(struct pr_breaker *breaker, const struct pr_breaker_heard *h
 	}
 }
 
-static enum pr_breaker_news trip(struct pr_breaker *breaker, int64_t now_us,
-				 const struct pr_breaker_heard *heard, const char *reason)
+/* When to probe: not before the server wants to be asked again, within reason. */
+static int64_t next_probe_us(int64_t now_us, const struct pr_breaker_heard *heard)
 {
-	int64_t next_us = now_us + heard->pause_us;
+	int64_t longest_us = heard->pause_us;
 
+	for (size_t i = 0; heard->server && i < heard->count; i++) {
+		const postroom_delivery *item = &heard->items[i];
+		int64_t ms = item->retry_in_ms < PR_BREAKER_LATER_MAX_MS ? item->retry_in_ms
+									 : PR_BREAKER_LATER_MAX_MS;
+
+		if (item->verdict == POSTROOM_FAILED && ms * 1000 > longest_us)
+			longest_us = ms * 1000;
+	}
+	return now_us + longest_us;
+}
+
+static enum pr_breaker_news trip(struct pr_breaker *breaker, int64_t now_us, int64_t next_us,
+				 const char *reason)
+{
 	snprintf(breaker->reason, sizeof(breaker->reason), "%s",
 		 reason ? reason : "no reason given");
 	if (breaker->open_since_us)
@@ -192,8 +270,29 @@ static enum pr_breaker_news shut(struct pr_breaker *breaker)
 	bool was_open = breaker->open_since_us != 0;
 
 	breaker->open_since_us = 0;
+	breaker->window = PR_BREAKER_WINDOW_MIN;
 	forget_run(breaker);
 	return was_open ? PR_BREAKER_SHUT : PR_BREAKER_SAME;
+}
+
+/* Whose failures count: the verdicts of the others change. */
+static void charge(struct pr_breaker *breaker, const struct pr_breaker_heard *heard, bool was_open,
+		   bool answered)
+{
+	bool is_open = breaker->open_since_us != 0;
+
+	for (size_t i = 0; i < heard->count; i++) {
+		postroom_delivery *item = &heard->items[i];
+
+		if (item->verdict != POSTROOM_FAILED)
+			continue;
+		if (!(was_open && is_open) && is_to_blame(breaker, item))
+			continue;
+		if (is_open && !answered)
+			spare(breaker, item);
+		else if (!is_open)
+			make_up_for(breaker, item);
+	}
 }
 
 enum pr_breaker_news pr_breaker_heed(struct pr_breaker *breaker, int64_t now_us,
@@ -201,25 +300,23 @@ enum pr_breaker_news pr_breaker_heed(struct pr_breaker *breaker, int64_t now_us,
 {
 	struct evidence evidence = weigh(heard);
 	enum pr_breaker_news news = PR_BREAKER_SAME;
+	int64_t next_us = next_probe_us(now_us, heard);
+	bool was_open;
 
 	pthread_mutex_lock(&breaker->lock);
-	if (!evidence.away && !evidence.answered && !breaker->open_since_us) {
+	was_open = breaker->open_since_us != 0;
+	if (!evidence.away && !evidence.answered && !was_open) {
 		evidence.away = count_failures(breaker, heard);
 		if (evidence.away)
 			owe_run(breaker, heard, evidence.away);
 	}
 	if (evidence.away)
-		news = trip(breaker, now_us, heard, evidence.away->reason);
+		news = trip(breaker, now_us, next_us, evidence.away->reason);
 	else if (evidence.answered)
 		news = shut(breaker);
-	end_probe(breaker, heard->probe, now_us + heard->pause_us);
-	for (size_t i = 0; heard->server && i < heard->count; i++) {
-		postroom_delivery *item = &heard->items[i];
-
-		if (item->verdict == POSTROOM_FAILED &&
-		    (breaker->open_since_us ? !evidence.answered : owes(breaker, item)))
-			item->verdict = POSTROOM_UNREACHABLE;
-	}
+	end_probe(breaker, heard->probe, next_us);
+	if (heard->server)
+		charge(breaker, heard, was_open, evidence.answered);
 	pthread_mutex_unlock(&breaker->lock);
 	return news;
 }

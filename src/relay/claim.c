@@ -85,6 +85,8 @@ struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit)
 void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next)
 {
 	size_t count = next->batch->count;
+	/* Of those that a probe is chosen from the others are only looked at. */
+	int64_t fetched = worker->probe ? 1 : (int64_t)count;
 
 	worker->batch = next->batch;
 	worker->lease = next->lease;
@@ -102,9 +104,9 @@ void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next)
 	if (count == 0)
 		return;
 	worker->rest_ms = 0;
-	atomic_fetch_add(&worker->relay->totals.fetched, (int64_t)count);
+	atomic_fetch_add(&worker->relay->totals.fetched, fetched);
 	pr_log_event(&worker->log, PR_LOG_INFO, "OUTBOX_WORKER_FETCH");
-	pr_log_int(&worker->log, "count", (int64_t)count);
+	pr_log_int(&worker->log, "count", fetched);
 	pr_log_end(&worker->log);
 }
 

@@ -20,7 +20,7 @@
 /* An idle --drain looks often: somebody waits for it. */
 #define DRAIN_POLL_MS 20
 
-/* One of so many is the probe: so many poisoned ones in front can not keep the sink away. */
+/* However small the batches: so many poisoned ones in front can not keep the sink away. */
 #define PROBE_AMONG 50
 
 #define SINK_WAIT_MAX_MS 2000
@@ -267,6 +267,17 @@ static int rest_draining(struct pr_worker *worker, bool *ret_done, struct pr_err
 	return unfinished ? rest(worker, err) : POSTROOM_OK;
 }
 
+/* Of how many claimed ones the probe is chosen. */
+static int32_t probe_limit(struct pr_worker *worker)
+{
+	int64_t most = worker->crew->config.batch_size;
+	size_t window = pr_breaker_window(pr_worker_breaker(worker));
+
+	if (most < PROBE_AMONG)
+		most = PROBE_AMONG;
+	return (int32_t)(window < (size_t)most ? window : (size_t)most);
+}
+
 /*
  * What the sink's limits and its breaker let through now: that many messages may
  * be claimed. If none, *ret_wait_ms says when to ask again.
@@ -290,7 +301,7 @@ static int32_t ask_for_work(struct pr_worker *worker, int64_t *ret_wait_ms)
 		worker->taken = pr_limit_take(limit, worker->probe ? 1 : worker->batch_limit,
 					      now_us, ret_wait_ms);
 	if (worker->taken > 0)
-		return worker->probe ? PROBE_AMONG : (int32_t)worker->taken;
+		return worker->probe ? probe_limit(worker) : (int32_t)worker->taken;
 	if (worker->probe)
 		pr_breaker_leave(breaker, worker->probe, now_us);
 	pr_limit_leave(limit, worker->part);

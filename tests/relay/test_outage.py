@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sink that is away for a while. Servers that fail are tested in tests/library/relay_outage.c."""
+import re
 import subprocess
 
 from conftest import wait_until
@@ -29,6 +30,8 @@ def D5_an_outage_costs_no_attempts_and_one_message_after_the_other_probes(postro
     assert log.count(b'OUTBOX_SINK_BACK') == 1 and b'OUTBOX_SINK_UNREACHABLE' not in log
     assert sql('SELECT DISTINCT status, attempts FROM postroom_outbox') == [('delivered', 1)]
     assert len(ids_in(tmp_path / 'out')) == 30
+    # Those that a probe was chosen from were not fetched.
+    assert re.findall(rb'FETCH count=(\d+)', log.partition(b'OUTBOX_SINK_BACK')[0])[-2:] == [b'1', b'1']
 
 
 def D1_drain_gives_up_on_a_sink_that_stays_away_and_loses_nothing(postroom, sql):

@@ -147,7 +147,7 @@ static int by_time(const void *a, const void *b)
 static void choose_messages(int64_t during_us)
 {
 	int64_t times[ROWS_MAX], keys = between(1, 6);
-	bool poisoned[SINKS_MAX] = { false };
+	int poisoned = world.none_dies ? 0 : chance(200) ? 300 : 50;
 
 	to_come_count = (size_t)between(4, 40);
 	come = 0;
@@ -166,10 +166,7 @@ static void choose_messages(int64_t during_us)
 		if (chance(700) && !world.none_dies)
 			snprintf(to_come[i].key, sizeof(to_come[i].key), "k%d",
 				 (int)between(1, keys));
-		/* Two poisoned ones and nothing else look like a server that is away. */
-		to_come[i].poison = !world.none_dies && chance(50) &&
-				    (!world.far[sink].server || !poisoned[sink]);
-		poisoned[sink] |= to_come[i].poison;
+		to_come[i].poison = chance(poisoned);
 	}
 }
 

@@ -152,6 +152,88 @@ TEST(R1_a_batch_with_one_success_is_no_outage)
 	pr_breaker_release(&breaker);
 }
 
+/* All that are left fail again, in calls of so many; who has failed ten times is dead. */
+static size_t fail_poisoned(int *attempts, size_t poisoned, size_t in_a_call)
+{
+	size_t left = 0, count = 0;
+
+	for (size_t i = 0; i < poisoned; i++) {
+		if (attempts[i] < 10)
+			items[count++] = (postroom_delivery){ .seq = (int64_t)i + 1,
+							      .verdict = POSTROOM_FAILED };
+		if (count > 0 && (count == in_a_call || i == poisoned - 1)) {
+			struct pr_breaker_heard heard = {
+				.items = items, .count = count, .server = true, .pause_us = PAUSE
+			};
+
+			pr_breaker_heed(&breaker, START, &heard);
+			for (; count > 0; count--)
+				attempts[items[count - 1].seq - 1] += items[count - 1].verdict ==
+								      POSTROOM_FAILED;
+		}
+	}
+	for (size_t i = 0; i < poisoned; i++)
+		left += attempts[i] < 10;
+	return left;
+}
+
+TEST(R1_poisoned_messages_of_a_quiet_server_die)
+{
+	for (size_t poisoned = 2; poisoned <= 20; poisoned++) {
+		for (size_t in_a_call = 1; in_a_call <= poisoned; in_a_call++) {
+			int attempts[20] = { 0 };
+			int successes = 0;
+
+			pr_breaker_init(&breaker);
+			while (fail_poisoned(attempts, poisoned, in_a_call) > 0) {
+				/* A good one comes only when they have made it look like an outage. */
+				if (pr_breaker_is_open(&breaker))
+					hear(1000 + successes++, 1, DELIVERED);
+				CHECK_MSG(successes < 200, "%d poisoned, %d in a call",
+					  (int)poisoned, (int)in_a_call);
+			}
+			pr_breaker_release(&breaker);
+		}
+	}
+}
+
+TEST(R1_who_failed_while_another_probe_succeeds_keeps_its_next_failure)
+{
+	pr_breaker_init(&breaker);
+	CHECK_INT(hear(1, 5, FAILED), PR_BREAKER_OPENED);
+	CHECK_INT(ask(START + PAUSE), PR_BREAKER_PROBE);
+	CHECK_INT(hear_probe(6, FAILED, START + PAUSE), PR_BREAKER_SAME);
+	CHECK_INT(given_back(1), 1);
+	CHECK_INT(hear(9, 1, DELIVERED), PR_BREAKER_SHUT);
+	/* Nor does that make an outage again; once each. */
+	CHECK_INT(hear(1, 6, FAILED), PR_BREAKER_SAME);
+	CHECK_INT(given_back(6), 0);
+	CHECK_INT(hear(1, 6, FAILED), PR_BREAKER_OPENED);
+	CHECK_INT(given_back(6), 6);
+	pr_breaker_release(&breaker);
+}
+
+TEST(D5_a_failure_is_given_back_once)
+{
+	pr_breaker_init(&breaker);
+	for (int64_t seq = 1; seq < PR_BREAKER_RUN; seq++)
+		hear(seq, 1, FAILED);
+	CHECK_INT(hear(5, 1, FAILED), PR_BREAKER_OPENED);
+	CHECK_INT(hear(9, 1, DELIVERED), PR_BREAKER_SHUT);
+	/* What is made up for counts as a failure in a row, but there is nothing to give back of it. */
+	for (int64_t seq = 1; seq < PR_BREAKER_RUN; seq++) {
+		CHECK_INT(hear(seq, 1, FAILED), PR_BREAKER_SAME);
+		CHECK_INT(given_back(1), 1);
+	}
+	CHECK_INT(hear(6, 1, FAILED), PR_BREAKER_OPENED);
+	CHECK_INT(hear(9, 1, DELIVERED), PR_BREAKER_SHUT);
+	for (int64_t seq = 1; seq < PR_BREAKER_RUN; seq++) {
+		hear(seq, 1, FAILED);
+		CHECK_INT(given_back(1), 0);
+	}
+	pr_breaker_release(&breaker);
+}
+
 TEST(K3_failures_of_a_command_are_no_outage)
 {
 	struct pr_breaker_heard heard = call(1, 20, FAILED);
@@ -187,6 +269,53 @@ TEST(D5_one_probe_at_a_time_a_pause_apart)
 	}
 	CHECK_INT(hear_probe(1, DELIVERED, now_us), PR_BREAKER_SHUT);
 	CHECK_INT(ask(now_us), PR_BREAKER_CLOSED);
+	pr_breaker_release(&breaker);
+}
+
+/* The same, and the server has said when to come again. */
+static enum pr_breaker_news hear_later(int64_t ticket, size_t count, int64_t retry_in_ms)
+{
+	struct pr_breaker_heard heard = call(1, count, FAILED);
+
+	heard.probe = ticket;
+	for (size_t i = 0; i < count; i++)
+		items[i].retry_in_ms = -1;
+	items[count / 2].retry_in_ms = retry_in_ms;
+	return pr_breaker_heed(&breaker, START, &heard);
+}
+
+TEST(R3_a_server_that_says_when_to_come_again_is_not_probed_before)
+{
+	const int64_t day_ms = 24 * 3600 * 1000;
+
+	pr_breaker_init(&breaker);
+	CHECK_INT(hear_later(0, 5, 60000), PR_BREAKER_OPENED);
+	CHECK_INT(ask(START + 60 * S - 1), PR_BREAKER_OPEN);
+	CHECK_INT(ask(START + 60 * S), PR_BREAKER_PROBE);
+	CHECK_INT(hear_later(probe, 1, 90000), PR_BREAKER_SAME);
+	CHECK_INT(ask(START + 90 * S - 1), PR_BREAKER_OPEN);
+	CHECK_INT(ask(START + 90 * S), PR_BREAKER_PROBE);
+	/* Neither at once, nor for as long as it likes. */
+	CHECK_INT(hear_later(probe, 1, 1), PR_BREAKER_SAME);
+	CHECK_INT(ask(START + PAUSE - 1), PR_BREAKER_OPEN);
+	CHECK_INT(ask(START + PAUSE), PR_BREAKER_PROBE);
+	CHECK_INT(hear_later(probe, 1, day_ms), PR_BREAKER_SAME);
+	CHECK_INT(ask(START + 300 * S - 1), PR_BREAKER_OPEN);
+	CHECK_INT(ask(START + 300 * S), PR_BREAKER_PROBE);
+	pr_breaker_release(&breaker);
+}
+
+TEST(R3_a_failure_that_says_when_to_come_again_is_not_made_up_for_by_trying_at_once)
+{
+	pr_breaker_init(&breaker);
+	for (int i = 0; i < 4; i++)
+		CHECK_INT(hear(1, 1, FAILED), PR_BREAKER_SAME);
+	CHECK_INT(hear(2, 1, FAILED), PR_BREAKER_OPENED);
+	CHECK_INT(hear(9, 1, DELIVERED), PR_BREAKER_SHUT);
+	CHECK_INT(hear_later(0, 1, 60000), PR_BREAKER_SAME);
+	CHECK_INT(given_back(1), 0);
+	CHECK_INT(hear_later(0, 1, -1), PR_BREAKER_SAME);
+	CHECK_INT(given_back(1), 1);
 	pr_breaker_release(&breaker);
 }
 
@@ -268,6 +397,36 @@ TEST(D5_another_message_probes_each_time)
 	CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 1, free_all), 0);
 	CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 4, NULL), 0);
 	CHECK_INT((int64_t)pr_breaker_choose(&breaker, items, 4, NULL), 0);
+	pr_breaker_release(&breaker);
+}
+
+/* The sequence number of the probe that is chosen from so many of 1, 2, 3, … */
+static int64_t choose_among(size_t most)
+{
+	static const size_t before[] = { [0 ... 19] = SIZE_MAX };
+	size_t count = pr_breaker_window(&breaker);
+
+	if (count > most)
+		count = most;
+	call(1, count, POSTROOM_UNTRIED);
+	return items[pr_breaker_choose(&breaker, items, count, before)].seq;
+}
+
+TEST(D5_a_probe_is_chosen_from_more_and_more_until_one_gets_through)
+{
+	pr_breaker_init(&breaker);
+	hear(1, 1, AWAY);
+	CHECK_INT((int64_t)pr_breaker_window(&breaker), PR_BREAKER_WINDOW_MIN);
+	for (int round = 0; round < 2; round++) {
+		for (int64_t seq = 1; seq <= 20; seq++) {
+			CHECK_INT(choose_among(20), seq);
+			CHECK((int64_t)pr_breaker_window(&breaker) <= 2 * seq || round > 0);
+		}
+	}
+	/* There are no more to choose from. */
+	CHECK_INT((int64_t)pr_breaker_window(&breaker), 32);
+	CHECK_INT(hear(1, 1, DELIVERED), PR_BREAKER_SHUT);
+	CHECK_INT((int64_t)pr_breaker_window(&breaker), PR_BREAKER_WINDOW_MIN);
 	pr_breaker_release(&breaker);
 }
 
