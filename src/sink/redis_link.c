@@ -76,13 +76,20 @@ static redisReply *expect_reply(struct pr_redis_link *link, const char *command,
 {
 	redisReply *reply = pr_redis_reply(link, flight, until_us, err);
 
-	if (reply && reply->type == REDIS_REPLY_ERROR) {
+	if (!reply || reply->type != REDIS_REPLY_ERROR)
+		return reply;
+	/* A server that does not know AUTH repeats what stands behind it. */
+	if (strcmp(command, "AUTH") == 0)
+		pr_err_set(err, POSTROOM_UNAVAILABLE,
+			   "%s port %d refuses AUTH (%.*s): see whether user and password are as "
+			   "the server has them, and whether it asks for any",
+			   link->address.host, link->address.port, (int)strcspn(reply->str, " "),
+			   reply->str);
+	else
 		pr_err_set(err, POSTROOM_UNAVAILABLE, "%s port %d refuses %s: %s",
 			   link->address.host, link->address.port, command, reply->str);
-		freeReplyObject(reply);
-		return NULL;
-	}
-	return reply;
+	freeReplyObject(reply);
+	return NULL;
 }
 
 static bool says_no(const redisReply *reply)
