@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -247,27 +248,52 @@ TEST(K6_a_server_busy_with_a_script_is_an_outage)
 	end();
 }
 
-TEST(K6_a_stream_that_the_user_may_not_write_fails_alone)
+/* More of them than make an outage when nothing arrives between. */
+TEST(K6_streams_that_the_user_may_not_write_fail_alone)
 {
 	postroom_delivery *items;
 
 	start();
 	redis_tell(&server, "ACL SETUSER app on >pw +multi +exec +xadd ~orders*");
 	open_as("app:pw", "");
-	items = rig_items(&rig, 3);
-	items[1].topic = "secret";
-	rig_publish(&rig, items, 3);
-	CHECK_INT(items[0].verdict, POSTROOM_UNTRIED);
-	CHECK_INT(items[1].verdict, POSTROOM_FAILED);
-	CHECK_CONTAINS(items[1].reason, "XADD to \"secret\": NOPERM");
-	CHECK_INT(items[2].verdict, POSTROOM_UNTRIED);
-	CHECK_INT(length_of("orders.created"), 0);
-	CHECK_INT(publish_one("orders.created"), POSTROOM_DELIVERED);
+	items = rig_items(&rig, 12);
+	for (size_t i = 0; i < 12; i += 2)
+		items[i].topic = "secret";
+	rig_publish(&rig, items, 12);
+	for (size_t i = 0; i < 12; i += 2) {
+		CHECK_INT(items[i].verdict, POSTROOM_FAILED);
+		CHECK_CONTAINS(items[i].reason, "XADD to \"secret\": NOPERM");
+		CHECK_INT(items[i + 1].verdict, POSTROOM_DELIVERED);
+	}
+	CHECK_INT(length_of("orders.created"), 6);
 	/* Alone it can not be told from a user who may nothing. */
 	CHECK_INT(publish_one("secret"), POSTROOM_UNREACHABLE);
 	redis_tell(&server, "ACL SETUSER app -multi");
 	open_as("app:pw", "");
 	check_outage("refuses MULTI: NOPERM");
+	end();
+}
+
+TEST(D6_what_stands_behind_a_refused_stream_is_not_sent_again_with_the_others)
+{
+	static const char *const tenants[] = { "bad", "good", "good" };
+	postroom_delivery *items;
+
+	start();
+	redis_tell(&server, "ACL SETUSER app on >pw +multi +exec +xadd ~to-good");
+	open_as("app:pw", "to-{tenant}");
+	items = rig_items(&rig, 4);
+	for (size_t i = 0; i < 3; i++) {
+		items[i].key = "k";
+		items[i].tenant_id = tenants[i];
+	}
+	items[3].tenant_id = "good";
+	rig_publish(&rig, items, 4);
+	CHECK_INT(items[0].verdict, POSTROOM_FAILED);
+	CHECK_INT(items[1].verdict, POSTROOM_UNTRIED);
+	CHECK_INT(items[2].verdict, POSTROOM_UNTRIED);
+	CHECK_INT(items[3].verdict, POSTROOM_DELIVERED);
+	CHECK_INT(length_of("to-good"), 1);
 	end();
 }
 
@@ -280,16 +306,21 @@ TEST(K6_a_body_that_the_server_finds_too_long_fails_alone)
 	start();
 	redis_tell(&server, "CONFIG SET proto-max-bulk-len 1mb");
 	open_target("events");
-	items = rig_items(&rig, 3);
-	items[1].body = body;
-	items[1].body_len = LONG;
-	rig_publish(&rig, items, 3);
-	CHECK_INT(items[0].verdict, POSTROOM_UNTRIED);
-	CHECK_MSG(items[1].verdict == POSTROOM_FAILED, "%d: %s", items[1].verdict, items[1].reason);
-	CHECK_CONTAINS(items[1].reason, "invalid bulk length");
-	CHECK_INT(items[2].verdict, POSTROOM_UNTRIED);
-	CHECK_INT(length_of("events"), 0);
-	CHECK_INT(publish_one("a"), POSTROOM_DELIVERED);
+	items = rig_items(&rig, 4);
+	items[0].body = body;
+	items[0].body_len = LONG;
+	items[2].key = items[3].key = "k";
+	items[2].body = body;
+	items[2].body_len = LONG;
+	rig_publish(&rig, items, 4);
+	for (size_t i = 0; i < 4; i += 2) {
+		CHECK_MSG(items[i].verdict == POSTROOM_FAILED, "%d: %s", items[i].verdict,
+			  items[i].reason);
+		CHECK_CONTAINS(items[i].reason, "invalid bulk length");
+	}
+	CHECK_INT(items[1].verdict, POSTROOM_DELIVERED);
+	CHECK_INT(items[3].verdict, POSTROOM_UNTRIED); /* behind one that did not arrive */
+	CHECK_INT(length_of("events"), 1);
 	end();
 	free(body);
 }
@@ -358,6 +389,34 @@ TEST(K6_delivered_means_on_as_many_replicas_as_asked_for)
 	CHECK_STR(reply->element[0]->element[1]->element[5]->str, "last");
 	freeReplyObject(reply);
 	server_kill(&replica);
+	end();
+}
+
+/* Whoever waits for replicas has had the answer to EXEC. */
+static void *cut_off_who_waits(void *context)
+{
+	bool waiting = false;
+
+	while (!waiting) {
+		redisReply *reply = redis_ask(&server, "INFO clients");
+
+		waiting = strstr(reply->str, "blocked_clients:1\r") != NULL;
+		freeReplyObject(reply);
+	}
+	redis_tell(&server, "CLIENT KILL TYPE normal");
+	return context;
+}
+
+TEST(K6_replicas_that_were_never_answered_for_do_not_count)
+{
+	pthread_t cutter;
+
+	start();
+	open_target("events?wait=1&wait_timeout=1m");
+	CHECK(pthread_create(&cutter, NULL, cut_off_who_waits, NULL) == 0);
+	check_outage("is lost");
+	pthread_join(cutter, NULL);
+	CHECK_INT(length_of("events"), 3);
 	end();
 }
 
