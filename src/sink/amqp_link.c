@@ -187,6 +187,7 @@ static void part(struct pr_amqp_link *link)
 void pr_amqp_link_release(struct pr_amqp_link *link)
 {
 	part(link);
+	pr_address_release(&link->address);
 	pr_buf_release(&link->in);
 	pr_buf_release(&link->out);
 	empty_amqp_pool(&link->pool);

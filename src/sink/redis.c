@@ -463,6 +463,7 @@ static void close_redis(struct pr_sink *sink)
 	struct redis_sink *redis = (struct redis_sink *)sink;
 
 	pr_redis_hang_up(&redis->link);
+	pr_address_release(&redis->link.address);
 	pr_buf_release(&redis->name);
 }
 

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <netdb.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -18,8 +19,14 @@
 static struct server server;
 static struct rig rig;
 static int silent_port; /* where nobody answers; 0: no name leads there */
+static atomic_bool hanging; /* names are looked up until this ends */
+static atomic_bool stopping; /* the first look at a name makes the relay stop */
+static atomic_int lookups; /* of names, not of addresses */
 
-/* In libc's place, for names that lead to a silent address first and then where they lead. */
+/*
+ * In libc's place, for names that lead to a silent address first and then where they lead,
+ * and for those that no server answers for.
+ */
 int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
 		struct addrinfo **ret)
 {
@@ -29,6 +36,13 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 	int status;
 
 	*(void **)&libcs = dlsym(RTLD_NEXT, "getaddrinfo");
+	if (!(hints->ai_flags & AI_NUMERICHOST)) {
+		lookups++;
+		if (stopping)
+			pr_stop_request(&rig.stop, AMPLE_MS);
+		while (hanging)
+			wait_a_moment();
+	}
 	status = libcs(name, service, hints, ret);
 	if (status != 0 || silent_port == 0)
 		return status;
@@ -511,4 +525,39 @@ TEST(K6_an_address_that_does_not_answer_leaves_time_for_the_next_one)
 	for (size_t i = 0; i < 2; i++)
 		close(fds[i]);
 	end();
+}
+
+static void open_by_name(void)
+{
+	char url[300];
+
+	snprintf(url, sizeof(url), "redis://:" REDIS_PASSWORD "@localhost:%d/events", server.port);
+	rig_open(&rig, url);
+	hanging = true;
+}
+
+TEST(K6_a_name_server_that_hangs_is_an_outage_and_is_asked_once)
+{
+	start();
+	open_by_name();
+	rig.flight.timeout_ms = 20;
+	check_outage("localhost");
+	check_outage("localhost");
+	CHECK_INT(lookups, 1);
+	rig.flight.timeout_ms = AMPLE_MS;
+	hanging = false;
+	CHECK_INT(publish_one("a"), POSTROOM_DELIVERED);
+	CHECK_INT(lookups, 1);
+	end();
+}
+
+TEST(D4_a_stop_ends_the_wait_for_a_name)
+{
+	start();
+	open_by_name();
+	stopping = true;
+	CHECK_INT(publish_one("a"), POSTROOM_UNTRIED);
+	CHECK_INT(lookups, 1);
+	end(); /* while it is still looked up */
+	hanging = false;
 }
