@@ -149,17 +149,17 @@ static int stopped(struct pr_err *err)
 static int await_lookup(const struct pr_flight *flight, const struct pr_address *to,
 			int64_t until_us, struct pr_err *err)
 {
-	struct pollfd fds[2] = { { .fd = -1 },
-				 { .fd = to->lookup->done_fd, .events = POLLIN } };
+	struct pollfd fds[2] = { { .fd = -1 }, { .fd = to->lookup->done_fd, .events = POLLIN } };
 
 	while (!atomic_load(&to->lookup->done)) {
 		if (pr_stop_requested(flight->stop))
 			return stopped(err);
 		if (pr_mono_us() >= until_us)
-			return pr_err_set(err, POSTROOM_UNAVAILABLE,
-					  "the host \"%s\" was not found in the time there was; see "
-					  "whether the name servers of this machine answer",
-					  to->host);
+			return pr_err_set(
+				err, POSTROOM_UNAVAILABLE,
+				"the host \"%s\" was not found in the time there was; see "
+				"whether the name servers of this machine answer",
+				to->host);
 		pr_flight_poll(flight, fds, 2, until_us);
 	}
 	return POSTROOM_OK;
