@@ -33,6 +33,7 @@ struct redis_sink {
 	int64_t maxlen;
 	int64_t wait;
 	int64_t wait_timeout_ms;
+	struct pr_tls_files tls;
 	struct pr_redis_link link;
 	struct pr_buf name;
 };
@@ -71,8 +72,7 @@ static void add_field(struct words *words, const char *name, const char *value)
 	add_word(words, value ? value : "", value ? strlen(value) : 0);
 }
 
-static int append_message(struct redis_sink *redis, const postroom_delivery *item,
-			  struct pr_err *err)
+static void put_message(struct redis_sink *redis, const postroom_delivery *item)
 {
 	struct words words = { .count = 0 };
 	char maxlen[32], attempt[32], created[PR_RFC3339_SIZE];
@@ -104,10 +104,7 @@ static int append_message(struct redis_sink *redis, const postroom_delivery *ite
 		add_word(&words, "body", strlen("body"));
 		add_word(&words, item->body, item->body_len);
 	}
-	if (redisAppendCommandArgv(redis->link.context, words.count, words.text, words.len) !=
-	    REDIS_OK)
-		return pr_err_nomem(err);
-	return POSTROOM_OK;
+	pr_redis_put(&redis->link, words.count, words.text, words.len);
 }
 
 static bool same_tenant(const postroom_delivery *a, const postroom_delivery *b)
@@ -147,6 +144,18 @@ static int hold_back(const struct redis_sink *redis, postroom_delivery *items, s
 	return POSTROOM_OK;
 }
 
+/* At most half of the time there is, so that the answer comes within it. */
+static void put_wait(struct redis_sink *redis, const struct pr_flight *flight)
+{
+	int64_t half_ms = flight->timeout_ms / 2 > 0 ? flight->timeout_ms / 2 : 1;
+	char replicas[32], limit[32];
+
+	snprintf(replicas, sizeof(replicas), "%" PRId64, redis->wait);
+	snprintf(limit, sizeof(limit), "%" PRId64,
+		 redis->wait_timeout_ms < half_ms ? redis->wait_timeout_ms : half_ms);
+	pr_redis_put(&redis->link, 3, (const char *[]){ "WAIT", replicas, limit }, NULL);
+}
+
 /* Puts the transaction into the buffer. Nothing of it has left when this fails. */
 static int compose(struct redis_sink *redis, postroom_delivery *items, size_t count,
 		   const struct pr_flight *flight, struct batch *batch, struct pr_err *err)
@@ -157,7 +166,7 @@ static int compose(struct redis_sink *redis, postroom_delivery *items, size_t co
 	batch->sent = pr_arena_alloc(flight->arena, count * sizeof(*batch->sent));
 	if (!batch->sent)
 		return pr_err_nomem(err);
-	redisAppendCommand(redis->link.context, "MULTI");
+	pr_redis_put(&redis->link, 1, (const char *[]){ "MULTI" }, NULL);
 	for (size_t i = 0; i < count && status == POSTROOM_OK; i++) {
 		if (items[i].verdict != POSTROOM_UNTRIED || (held && held[i]))
 			continue;
@@ -170,19 +179,13 @@ static int compose(struct redis_sink *redis, postroom_delivery *items, size_t co
 			continue;
 		}
 		if (status == POSTROOM_OK)
-			status = append_message(redis, &items[i], err);
+			put_message(redis, &items[i]);
 		batch->sent[batch->count++] = (struct sent){ .item = &items[i] };
 	}
-	redisAppendCommand(redis->link.context, "EXEC");
-	if (redis->wait > 0) {
-		int64_t half_ms = flight->timeout_ms / 2 > 0 ? flight->timeout_ms / 2 : 1;
-
-		redisAppendCommand(redis->link.context, "WAIT %lld %lld", (long long)redis->wait,
-				   (long long)(redis->wait_timeout_ms < half_ms
-						       ? redis->wait_timeout_ms
-						       : half_ms));
-	}
-	if (status == POSTROOM_OK && redis->link.context->err)
+	pr_redis_put(&redis->link, 1, (const char *[]){ "EXEC" }, NULL);
+	if (redis->wait > 0)
+		put_wait(redis, flight);
+	if (status == POSTROOM_OK && redis->link.out.failed)
 		return pr_err_nomem(err);
 	return status;
 }
@@ -437,10 +440,6 @@ static int open_redis(struct pr_sink *sink, struct pr_err *err)
 	const char *stream = sink->url.path;
 
 	redis->link.url = &sink->url;
-	if (strcmp(sink->url.scheme, "rediss") == 0)
-		return pr_err_set(err, POSTROOM_SINK,
-				  "rediss: this postroom has no TLS for Redis; use redis:// to a "
-				  "TLS tunnel on this machine, such as stunnel");
 	if (pr_sink_address(sink, PORT, &redis->link.address, err) < 0)
 		return err->status;
 	if (stream[0] && stream[strspn(stream, "0123456789")] == '\0')
@@ -455,15 +454,15 @@ static int open_redis(struct pr_sink *sink, struct pr_err *err)
 				  sink->url.user);
 	if (pr_target_check(stream, &name_rule, err) < 0)
 		return pr_err_prefix(err, "redis");
-	return POSTROOM_OK;
+	pr_redis_link_init(&redis->link);
+	return pr_tls_open(sink, &redis->tls, &redis->link.tls, err);
 }
 
 static void close_redis(struct pr_sink *sink)
 {
 	struct redis_sink *redis = (struct redis_sink *)sink;
 
-	pr_redis_hang_up(&redis->link);
-	pr_address_release(&redis->link.address);
+	pr_redis_link_release(&redis->link);
 	pr_buf_release(&redis->name);
 }
 
@@ -497,6 +496,7 @@ static const struct pr_param params[] = {
 	  .fallback = "1s",
 	  .min = 1,
 	  .help = "how long to wait for them, at most half the publish timeout" },
+	PR_TLS_PARAMS(struct redis_sink, "rediss"),
 	{ .name = NULL },
 };
 

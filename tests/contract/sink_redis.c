@@ -18,10 +18,10 @@
 
 static struct server server;
 static struct rig rig;
-static int silent_port; /* where nobody answers; 0: no name leads there */
-static atomic_bool hanging; /* names are looked up until this ends */
+static int silent_port;	     /* where nobody answers; 0: no name leads there */
+static atomic_bool hanging;  /* names are looked up until this ends */
 static atomic_bool stopping; /* the first look at a name makes the relay stop */
-static atomic_int lookups; /* of names, not of addresses */
+static atomic_int lookups;   /* of names, not of addresses */
 
 /*
  * In libc's place, for names that lead to a silent address first and then where they lead,
@@ -51,6 +51,20 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 	silent->ai_next = *ret;
 	*ret = silent;
 	return status;
+}
+
+static atomic_int long_sends = -1; /* -1: they are not counted */
+
+/* In libc's place, for a sender who goes on with something long when the other side has hung up. */
+ssize_t send(int fd, const void *data, size_t len, int flags)
+{
+	__typeof__(send) *libcs;
+	struct pollfd end_of_it = { .fd = fd };
+
+	*(void **)&libcs = dlsym(RTLD_NEXT, "send");
+	if (len > LONG / 2 && long_sends >= 0 && long_sends++ > 0)
+		poll(&end_of_it, 1, -1);
+	return libcs(fd, data, len, flags);
 }
 
 static void start(void)
@@ -339,6 +353,27 @@ TEST(K6_a_body_that_the_server_finds_too_long_fails_alone)
 	free(body);
 }
 
+TEST(K6_a_refusal_is_heard_although_sending_fails_behind_it)
+{
+	char *body = calloc(LONG, 1);
+	postroom_delivery *item;
+
+	CHECK(body != NULL);
+	start();
+	redis_tell(&server, "CONFIG SET proto-max-bulk-len 1mb");
+	open_target("events");
+	item = rig_items(&rig, 1);
+	item->body = body;
+	item->body_len = LONG;
+	long_sends = 0;
+	rig_publish(&rig, item, 1);
+	CHECK(long_sends > 1);
+	CHECK_MSG(item->verdict == POSTROOM_FAILED, "%d: %s", item->verdict, item->reason);
+	CHECK_CONTAINS(item->reason, "invalid bulk length");
+	end();
+	free(body);
+}
+
 TEST(D6_one_key_in_several_streams_goes_message_by_message)
 {
 	static const char *const tenants[] = { "t1", "t1", "t2", "t2" };
@@ -560,4 +595,57 @@ TEST(D4_a_stop_ends_the_wait_for_a_name)
 	CHECK_INT(lookups, 1);
 	end(); /* while it is still looked up */
 	hanging = false;
+}
+
+static void open_tls(const char *host, int port, const char *settings)
+{
+	char url[300];
+
+	snprintf(url, sizeof(url), "rediss://:" REDIS_PASSWORD "@%s:%d/events%s", host, port,
+		 settings);
+	pr_sink_close(rig.sink);
+	rig.sink = NULL;
+	rig_open(&rig, url);
+}
+
+TEST(K6_rediss_trusts_whom_it_is_told_to_and_nobody_else)
+{
+	int port = server_free_port();
+	char *body = calloc(LONG, 1);
+	postroom_delivery *items;
+
+	CHECK(body != NULL);
+	start();
+	CHECK(system("openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
+		     "-addext subjectAltName=DNS:localhost -keyout key.pem -out ca.pem "
+		     "2>openssl.log") == 0);
+	redis_tell(&server,
+		   "CONFIG SET tls-cert-file ca.pem tls-key-file key.pem tls-ca-cert-file ca.pem "
+		   "tls-auth-clients no tls-port %d",
+		   port);
+	open_tls("localhost", port, "?ca=ca.pem");
+	items = rig_items(&rig, 500);
+	items[7].body = body;
+	items[7].body_len = LONG;
+	rig_publish(&rig, items, 500);
+	for (size_t i = 0; i < 500; i++)
+		CHECK_MSG(items[i].verdict == POSTROOM_DELIVERED, "%s", items[i].reason);
+	CHECK_INT(publish_one("a"), POSTROOM_DELIVERED);
+	CHECK_INT(length_of("events"), 501);
+	open_tls(SERVER_HOST, port, "?ca=ca.pem");
+	check_outage("IP address mismatch");
+	open_tls("localhost", port, "");
+	check_outage("self-signed certificate");
+	open_tls("localhost", server.port, "?ca=ca.pem");
+	rig.flight.timeout_ms = 100; /* without TLS the server may wait for the end of a line */
+	check_outage("localhost");
+	rig.flight.timeout_ms = AMPLE_MS;
+	redis_tell(&server, "CONFIG SET tls-auth-clients yes");
+	open_tls("localhost", port, "?ca=ca.pem");
+	check_outage("certificate required");
+	open_tls("localhost", port, "?ca=ca.pem&cert=ca.pem&key=key.pem");
+	CHECK_INT(publish_one("a"), POSTROOM_DELIVERED);
+	CHECK_INT(length_of("events"), 502);
+	end();
+	free(body);
 }
