@@ -107,11 +107,6 @@ static void put_message(struct redis_sink *redis, const postroom_delivery *item)
 	pr_redis_put(&redis->link, words.count, words.text, words.len);
 }
 
-static bool same_tenant(const postroom_delivery *a, const postroom_delivery *b)
-{
-	return strcmp(a->tenant_id ? a->tenant_id : "", b->tenant_id ? b->tenant_id : "") == 0;
-}
-
 /* Before a batch is sent again without those that were refused, some have a verdict. */
 static bool all_untried(const postroom_delivery *items, size_t count)
 {
@@ -139,7 +134,7 @@ static int hold_back(const struct redis_sink *redis, postroom_delivery *items, s
 	for (size_t i = 0; i < count; i++)
 		held[i] = before[i] != PR_SINK_NONE &&
 			  (held[before[i]] || items[before[i]].verdict != POSTROOM_UNTRIED ||
-			   !same_tenant(&items[i], &items[before[i]]));
+			   !pr_sink_same_tenant(&items[i], &items[before[i]]));
 	*ret = held;
 	return POSTROOM_OK;
 }

@@ -141,6 +141,8 @@ void pr_sink_judge(postroom_delivery *items, size_t count, postroom_verdict verd
  */
 #define PR_SINK_NONE SIZE_MAX
 size_t *pr_sink_order(postroom_delivery *items, size_t count, struct pr_arena *arena);
+/* None is one of its own: NULL and "" are the same. */
+bool pr_sink_same_tenant(const postroom_delivery *a, const postroom_delivery *b);
 
 /* Empties a buffer between batches; what one huge message made of it is given back. */
 void pr_sink_trim(struct pr_buf *buf);
