@@ -40,6 +40,7 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 		lookups++;
 		if (stopping)
 			pr_stop_request(&rig.stop, AMPLE_MS);
+		stopping = false;
 		while (hanging)
 			wait_a_moment();
 	}
@@ -593,6 +594,8 @@ TEST(D4_a_stop_ends_the_wait_for_a_name)
 	stopping = true;
 	CHECK_INT(publish_one("a"), POSTROOM_UNTRIED);
 	CHECK_INT(lookups, 1);
+	while (stopping)
+		wait_a_moment();
 	end(); /* while it is still looked up */
 	hanging = false;
 }
