@@ -32,7 +32,7 @@ struct amqp_sink {
 	const char *exchange;
 	const char *routing_key;
 	bool mandatory;
-	const char *ca, *cert, *key;
+	struct pr_tls_files tls;
 	struct pr_amqp_link link;
 	struct pr_amqp_pen pen;
 	struct pr_buf exchange_name, key_name, reason;
@@ -436,24 +436,12 @@ static void divide_path(struct amqp_sink *amqp)
 	amqp->link.vhost = path[0] ? path : "/";
 }
 
-static int check_tls(struct amqp_sink *amqp, bool tls, struct pr_err *err)
-{
-	if (!tls && (amqp->ca || amqp->cert || amqp->key))
-		return pr_err_set(err, POSTROOM_SINK,
-				  "amqp: ca, cert and key are for amqps://, which has TLS");
-	if (!amqp->cert != !amqp->key)
-		return pr_err_set(err, POSTROOM_SINK, "amqps: cert and key go together");
-	if (tls && pr_amqp_tls_open(amqp->ca, amqp->cert, amqp->key, &amqp->link.tls, err) < 0)
-		return pr_err_prefix(err, "amqps");
-	return POSTROOM_OK;
-}
-
 static int open_amqp(struct pr_sink *sink, struct pr_err *err)
 {
 	struct amqp_sink *amqp = (struct amqp_sink *)sink;
-	bool tls = strcmp(sink->url.scheme, "amqps") == 0;
 
-	if (pr_sink_address(sink, tls ? TLS_PORT : PORT, &amqp->link.address, err) < 0)
+	if (pr_sink_address(sink, pr_tls_wanted(sink) ? TLS_PORT : PORT, &amqp->link.address, err) <
+	    0)
 		return err->status;
 	if (sink->url.user[0] && !sink->url.password[0])
 		return pr_err_set(err, POSTROOM_SINK,
@@ -471,7 +459,7 @@ static int open_amqp(struct pr_sink *sink, struct pr_err *err)
 		return pr_err_set(err, POSTROOM_SINK, "amqp: heartbeat takes whole seconds");
 	amqp->link.url = &sink->url;
 	pr_amqp_link_init(&amqp->link);
-	return check_tls(amqp, tls, err);
+	return pr_tls_open(sink, &amqp->tls, &amqp->link.tls, err);
 }
 
 static void close_amqp(struct pr_sink *sink)
@@ -505,21 +493,7 @@ static const struct pr_param params[] = {
 	  .fallback = "10s",
 	  .max = (int64_t)3600 * 1000,
 	  .help = "a server silent for twice as long is gone; whole seconds, 0: never" },
-	{ .name = "ca",
-	  .type = PR_PARAM_STRING,
-	  .offset = offsetof(struct amqp_sink, ca),
-	  .value = "FILE",
-	  .help = "amqps: certificates to trust, in PEM, instead of the system's" },
-	{ .name = "cert",
-	  .type = PR_PARAM_STRING,
-	  .offset = offsetof(struct amqp_sink, cert),
-	  .value = "FILE",
-	  .help = "amqps: our own certificate, in PEM" },
-	{ .name = "key",
-	  .type = PR_PARAM_STRING,
-	  .offset = offsetof(struct amqp_sink, key),
-	  .value = "FILE",
-	  .help = "amqps: its private key, in PEM" },
+	PR_TLS_PARAMS(struct amqp_sink, "amqps"),
 	{ .name = NULL },
 };
 

@@ -32,7 +32,7 @@ void pr_amqp_link_init(struct pr_amqp_link *link)
 void pr_amqp_hang_up(struct pr_amqp_link *link)
 {
 	if (link->connected)
-		pr_amqp_wire_close(&link->wire);
+		pr_wire_close(&link->wire);
 	link->connected = link->blocked = false;
 }
 
@@ -156,8 +156,8 @@ static int flush(struct pr_amqp_link *link, struct pr_err *err)
 	if (link->out.failed)
 		return pr_err_nomem(err);
 	while (link->out_at < link->out.len) {
-		ssize_t n = pr_amqp_wire_send(&link->wire, link->out.data + link->out_at,
-					      link->out.len - link->out_at, err);
+		ssize_t n = pr_wire_send(&link->wire, link->out.data + link->out_at,
+					 link->out.len - link->out_at, err);
 
 		if (n < 0)
 			return lost(link, err);
@@ -187,6 +187,7 @@ static void part(struct pr_amqp_link *link)
 void pr_amqp_link_release(struct pr_amqp_link *link)
 {
 	part(link);
+	pr_address_release(&link->address);
 	pr_buf_release(&link->in);
 	pr_buf_release(&link->out);
 	empty_amqp_pool(&link->pool);
@@ -205,7 +206,7 @@ static int take_in(struct pr_amqp_link *link, struct pr_err *err)
 		link->in.len -= link->in_at;
 		link->in_at = 0;
 	}
-	n = pr_amqp_wire_take(&link->wire, &link->in, err);
+	n = pr_wire_take(&link->wire, &link->in, err);
 	if (n < 0)
 		return lost(link, err);
 	if (n > 0)
@@ -462,7 +463,7 @@ static int connect_link(struct pr_amqp_link *link, const struct pr_flight *fligh
 	int status = pr_flight_dial(flight, &link->address, until_us, &fd, err);
 
 	if (status == POSTROOM_OK)
-		status = pr_amqp_wire_open(&link->wire, fd, link->tls, link->address.host, err);
+		status = pr_wire_open(&link->wire, fd, link->tls, link->address.host, err);
 	if (status < 0)
 		return status;
 	link->connected = true;

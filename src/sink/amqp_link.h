@@ -7,7 +7,7 @@
 #ifndef PR_SINK_AMQP_LINK_H
 #define PR_SINK_AMQP_LINK_H
 
-#include "sink/amqp_wire.h"
+#include "sink/wire.h"
 
 #include <amqp.h>
 #include <amqp_framing.h>
@@ -25,7 +25,7 @@ struct pr_amqp_link {
 	bool in_flight; /* messages are on their way: a stop waits for the answers */
 	bool blocked;	/* the server takes no messages; why is known */
 	char why[600];
-	struct pr_amqp_wire wire;
+	struct pr_wire wire;
 	struct pr_buf in, out;
 	size_t in_at, out_at; /* up to here read and sent */
 	size_t frame_max;

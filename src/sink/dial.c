@@ -6,6 +6,9 @@
  *    has begun yet.
  * 2. The descriptor is never inherited by what exec: starts.
  * 3. A far side that vanishes without a word is noticed by the kernel too.
+ * 4. libc looks names up without an end to it, so that a thread does. It touches its
+ *    lookup and nothing else; whoever lets go of that last frees it. An address has one
+ *    at a time: what comes too late for one call is there for the next.
  */
 #include "base/time.h"
 #include "sink/sink.h"
@@ -14,13 +17,26 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define PORT_MAX 65535
+
+struct pr_lookup {
+	atomic_int owners;
+	atomic_bool done;
+	int done_fd;
+	int error; /* what getaddrinfo() returned */
+	struct addrinfo *list;
+	char host[sizeof(((struct pr_address *)0)->host)];
+	char port[16];
+};
 
 int pr_sink_address(const struct pr_sink *sink, int port, struct pr_address *ret,
 		    struct pr_err *err)
@@ -48,6 +64,130 @@ int pr_sink_address(const struct pr_sink *sink, int port, struct pr_address *ret
 		return pr_err_set(err, POSTROOM_SINK, "%s: \"%.20s\" is no port from 1 to %d",
 				  sink->ops->schemes[0], colon + 1, PORT_MAX);
 	ret->port = (int)number;
+	return POSTROOM_OK;
+}
+
+static int find(const char *host, const char *port, int flags, struct addrinfo **ret)
+{
+	struct addrinfo hints = { .ai_family = AF_UNSPEC,
+				  .ai_socktype = SOCK_STREAM,
+				  .ai_flags = flags };
+
+	return getaddrinfo(host, port, &hints, ret);
+}
+
+static void end_lookup(struct pr_lookup *lookup)
+{
+	if (!lookup || atomic_fetch_sub(&lookup->owners, 1) > 1)
+		return;
+	if (lookup->list)
+		freeaddrinfo(lookup->list);
+	close(lookup->done_fd);
+	free(lookup);
+}
+
+void pr_address_release(struct pr_address *address)
+{
+	end_lookup(address->lookup);
+	address->lookup = NULL;
+}
+
+static void *look_up(void *context)
+{
+	struct pr_lookup *lookup = context;
+
+	lookup->error = find(lookup->host, lookup->port, 0, &lookup->list);
+	atomic_store(&lookup->done, true);
+	eventfd_write(lookup->done_fd, 1);
+	end_lookup(lookup);
+	return NULL;
+}
+
+static bool begin_thread(struct pr_lookup *lookup)
+{
+	pthread_attr_t attributes;
+	pthread_t thread;
+	bool begun;
+
+	if (pthread_attr_init(&attributes) != 0)
+		return false;
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	begun = pthread_create(&thread, &attributes, look_up, lookup) == 0;
+	pthread_attr_destroy(&attributes);
+	return begun;
+}
+
+static int begin_lookup(struct pr_address *to, const char *port, struct pr_err *err)
+{
+	struct pr_lookup *lookup = calloc(1, sizeof(*lookup));
+	int done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+	if (!lookup || done_fd < 0) {
+		if (done_fd >= 0)
+			close(done_fd);
+		free(lookup);
+		return pr_err_nomem(err);
+	}
+	lookup->done_fd = done_fd;
+	snprintf(lookup->host, sizeof(lookup->host), "%s", to->host);
+	snprintf(lookup->port, sizeof(lookup->port), "%s", port);
+	atomic_store(&lookup->owners, 2);
+	if (!begin_thread(lookup)) {
+		atomic_store(&lookup->owners, 1);
+		end_lookup(lookup);
+		return pr_err_nomem(err);
+	}
+	to->lookup = lookup;
+	return POSTROOM_OK;
+}
+
+static int stopped(struct pr_err *err)
+{
+	return pr_err_set(err, POSTROOM_STOPPED, "stopped before there was a connection");
+}
+
+static int await_lookup(const struct pr_flight *flight, const struct pr_address *to,
+			int64_t until_us, struct pr_err *err)
+{
+	struct pollfd fds[2] = { { .fd = -1 }, { .fd = to->lookup->done_fd, .events = POLLIN } };
+
+	while (!atomic_load(&to->lookup->done)) {
+		if (pr_stop_requested(flight->stop))
+			return stopped(err);
+		if (pr_mono_us() >= until_us)
+			return pr_err_set(
+				err, POSTROOM_UNAVAILABLE,
+				"the host \"%s\" was not found in the time there was; see "
+				"whether the name servers of this machine answer",
+				to->host);
+		pr_flight_poll(flight, fds, 2, until_us);
+	}
+	return POSTROOM_OK;
+}
+
+/* The addresses, for the caller to free. */
+static int resolve(const struct pr_flight *flight, struct pr_address *to, int64_t until_us,
+		   struct addrinfo **ret, struct pr_err *err)
+{
+	char port[16];
+	int status = POSTROOM_OK, error;
+
+	snprintf(port, sizeof(port), "%d", to->port);
+	if (find(to->host, port, AI_NUMERICHOST, ret) == 0)
+		return POSTROOM_OK;
+	if (!to->lookup)
+		status = begin_lookup(to, port, err);
+	if (status == POSTROOM_OK)
+		status = await_lookup(flight, to, until_us, err);
+	if (status < 0)
+		return status;
+	error = to->lookup->error;
+	*ret = to->lookup->list;
+	to->lookup->list = NULL;
+	pr_address_release(to);
+	if (error)
+		return pr_err_set(err, POSTROOM_UNAVAILABLE, "the host \"%s\" is not found: %s",
+				  to->host, gai_strerror(error));
 	return POSTROOM_OK;
 }
 
@@ -90,19 +230,14 @@ static bool await_connect(int fd, const struct pr_flight *flight, int64_t until_
 	return error == 0;
 }
 
-int pr_flight_dial(const struct pr_flight *flight, const struct pr_address *to, int64_t until_us,
+int pr_flight_dial(const struct pr_flight *flight, struct pr_address *to, int64_t until_us,
 		   int *ret_fd, struct pr_err *err)
 {
-	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
 	struct addrinfo *list = NULL;
-	char port[16];
 	int fd = -1, error, left = 0;
 
-	snprintf(port, sizeof(port), "%d", to->port);
-	error = getaddrinfo(to->host, port, &hints, &list);
-	if (error)
-		return pr_err_set(err, POSTROOM_UNAVAILABLE, "the host \"%s\" is not found: %s",
-				  to->host, gai_strerror(error));
+	if (resolve(flight, to, until_us, &list, err) < 0)
+		return err->status;
 	for (struct addrinfo *at = list; at; at = at->ai_next)
 		left++;
 	for (struct addrinfo *at = list; at && fd < 0; at = at->ai_next, left--) {
@@ -124,7 +259,7 @@ int pr_flight_dial(const struct pr_flight *flight, const struct pr_address *to, 
 		return POSTROOM_OK;
 	}
 	if (pr_stop_requested(flight->stop))
-		return pr_err_set(err, POSTROOM_STOPPED, "stopped before there was a connection");
+		return stopped(err);
 	errno = error;
 	return pr_err_errno(err, POSTROOM_UNAVAILABLE, "no connection to %s port %d", to->host,
 			    to->port);

@@ -147,11 +147,6 @@ static rd_kafka_headers_t *make_headers(struct kafka_sink *kafka, const postroom
 	return NULL;
 }
 
-static bool same_tenant(const postroom_delivery *a, const postroom_delivery *b)
-{
-	return strcmp(a->tenant_id ? a->tenant_id : "", b->tenant_id ? b->tenant_id : "") == 0;
-}
-
 /* Behind one that is not on its way, or that goes elsewhere. */
 static bool must_wait(const struct batch *batch, size_t at)
 {
@@ -161,7 +156,7 @@ static bool must_wait(const struct batch *batch, size_t at)
 		return false;
 	return !batch->sent[before].begun ||
 	       (batch->sent[before].reported && batch->sent[before].error) ||
-	       (batch->by_tenant && !same_tenant(&batch->items[before], &batch->items[at]));
+	       (batch->by_tenant && !pr_sink_same_tenant(&batch->items[before], &batch->items[at]));
 }
 
 /* Hands one message to the producer; a name that can not be is its own fault. */

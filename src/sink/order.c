@@ -47,3 +47,8 @@ size_t *pr_sink_order(postroom_delivery *items, size_t count, struct pr_arena *a
 	}
 	return before;
 }
+
+bool pr_sink_same_tenant(const postroom_delivery *a, const postroom_delivery *b)
+{
+	return strcmp(a->tenant_id ? a->tenant_id : "", b->tenant_id ? b->tenant_id : "") == 0;
+}

@@ -6,7 +6,8 @@
  *    with wait=, when that many replicas have it too.
  * 2. A batch is one MULTI … EXEC in one write. The server checks each XADD before
  *    the first of them is done, so that no trouble of the server's can let a
- *    message through and keep back the one before it.
+ *    message through and keep back the one before it. One that is refused then
+ *    keeps back all of them: the others go again without it, in the same call.
  * 3. What fails within EXEC fails by the stream's name, and a key's messages share
  *    that unless {tenant} is part of it: then a message behind one of another
  *    tenant waits for the next call.
@@ -32,6 +33,7 @@ struct redis_sink {
 	int64_t maxlen;
 	int64_t wait;
 	int64_t wait_timeout_ms;
+	struct pr_tls_files tls;
 	struct pr_redis_link link;
 	struct pr_buf name;
 };
@@ -70,8 +72,7 @@ static void add_field(struct words *words, const char *name, const char *value)
 	add_word(words, value ? value : "", value ? strlen(value) : 0);
 }
 
-static int append_message(struct redis_sink *redis, const postroom_delivery *item,
-			  struct pr_err *err)
+static void put_message(struct redis_sink *redis, const postroom_delivery *item)
 {
 	struct words words = { .count = 0 };
 	char maxlen[32], attempt[32], created[PR_RFC3339_SIZE];
@@ -103,15 +104,17 @@ static int append_message(struct redis_sink *redis, const postroom_delivery *ite
 		add_word(&words, "body", strlen("body"));
 		add_word(&words, item->body, item->body_len);
 	}
-	if (redisAppendCommandArgv(redis->link.context, words.count, words.text, words.len) !=
-	    REDIS_OK)
-		return pr_err_nomem(err);
-	return POSTROOM_OK;
+	pr_redis_put(&redis->link, words.count, words.text, words.len);
 }
 
-static bool same_tenant(const postroom_delivery *a, const postroom_delivery *b)
+/* Before a batch is sent again without those that were refused, some have a verdict. */
+static bool all_untried(const postroom_delivery *items, size_t count)
 {
-	return strcmp(a->tenant_id ? a->tenant_id : "", b->tenant_id ? b->tenant_id : "") == 0;
+	for (size_t i = 0; i < count; i++) {
+		if (items[i].verdict != POSTROOM_UNTRIED)
+			return false;
+	}
+	return true;
 }
 
 /* Of each item, whether it must wait for the next call; *ret is NULL when none has to. */
@@ -122,7 +125,7 @@ static int hold_back(const struct redis_sink *redis, postroom_delivery *items, s
 	bool *held;
 
 	*ret = NULL;
-	if (!pr_target_uses(redis->sink.url.path, "tenant"))
+	if (!pr_target_uses(redis->sink.url.path, "tenant") && all_untried(items, count))
 		return POSTROOM_OK;
 	before = pr_sink_order(items, count, flight->arena);
 	held = pr_arena_alloc(flight->arena, count * sizeof(*held));
@@ -130,9 +133,22 @@ static int hold_back(const struct redis_sink *redis, postroom_delivery *items, s
 		return pr_err_nomem(err);
 	for (size_t i = 0; i < count; i++)
 		held[i] = before[i] != PR_SINK_NONE &&
-			  (held[before[i]] || !same_tenant(&items[i], &items[before[i]]));
+			  (held[before[i]] || items[before[i]].verdict != POSTROOM_UNTRIED ||
+			   !pr_sink_same_tenant(&items[i], &items[before[i]]));
 	*ret = held;
 	return POSTROOM_OK;
+}
+
+/* At most half of the time there is, so that the answer comes within it. */
+static void put_wait(struct redis_sink *redis, const struct pr_flight *flight)
+{
+	int64_t half_ms = flight->timeout_ms / 2 > 0 ? flight->timeout_ms / 2 : 1;
+	char replicas[32], limit[32];
+
+	snprintf(replicas, sizeof(replicas), "%" PRId64, redis->wait);
+	snprintf(limit, sizeof(limit), "%" PRId64,
+		 redis->wait_timeout_ms < half_ms ? redis->wait_timeout_ms : half_ms);
+	pr_redis_put(&redis->link, 3, (const char *[]){ "WAIT", replicas, limit }, NULL);
 }
 
 /* Puts the transaction into the buffer. Nothing of it has left when this fails. */
@@ -145,9 +161,9 @@ static int compose(struct redis_sink *redis, postroom_delivery *items, size_t co
 	batch->sent = pr_arena_alloc(flight->arena, count * sizeof(*batch->sent));
 	if (!batch->sent)
 		return pr_err_nomem(err);
-	redisAppendCommand(redis->link.context, "MULTI");
+	pr_redis_put(&redis->link, 1, (const char *[]){ "MULTI" }, NULL);
 	for (size_t i = 0; i < count && status == POSTROOM_OK; i++) {
-		if (held && held[i])
+		if (items[i].verdict != POSTROOM_UNTRIED || (held && held[i]))
 			continue;
 		pr_buf_reset(&redis->name);
 		status = pr_target_put(&redis->name, redis->sink.url.path, &name_rule, &items[i],
@@ -158,19 +174,13 @@ static int compose(struct redis_sink *redis, postroom_delivery *items, size_t co
 			continue;
 		}
 		if (status == POSTROOM_OK)
-			status = append_message(redis, &items[i], err);
+			put_message(redis, &items[i]);
 		batch->sent[batch->count++] = (struct sent){ .item = &items[i] };
 	}
-	redisAppendCommand(redis->link.context, "EXEC");
-	if (redis->wait > 0) {
-		int64_t half_ms = flight->timeout_ms / 2 > 0 ? flight->timeout_ms / 2 : 1;
-
-		redisAppendCommand(redis->link.context, "WAIT %lld %lld", (long long)redis->wait,
-				   (long long)(redis->wait_timeout_ms < half_ms
-						       ? redis->wait_timeout_ms
-						       : half_ms));
-	}
-	if (status == POSTROOM_OK && redis->link.context->err)
+	pr_redis_put(&redis->link, 1, (const char *[]){ "EXEC" }, NULL);
+	if (redis->wait > 0)
+		put_wait(redis, flight);
+	if (status == POSTROOM_OK && redis->link.out.failed)
 		return pr_err_nomem(err);
 	return status;
 }
@@ -277,6 +287,15 @@ static void judge_names(struct batch *batch)
 	}
 }
 
+/* In the stream, but not known to be where it has to be as well. */
+static void doubt(struct batch *batch, const struct pr_flight *flight, const char *reason)
+{
+	for (size_t i = 0; i < batch->count; i++) {
+		if (batch->sent[i].item->verdict == POSTROOM_DELIVERED)
+			pr_sink_judge(batch->sent[i].item, 1, POSTROOM_UNREACHABLE, flight, reason);
+	}
+}
+
 static void judge_wait(const struct redis_sink *redis, struct batch *batch, const redisReply *reply,
 		       const struct pr_flight *flight)
 {
@@ -290,10 +309,7 @@ static void judge_wait(const struct redis_sink *redis, struct batch *batch, cons
 		snprintf(reason, sizeof(reason),
 			 "it is in the stream, but %lld replicas have it instead of %" PRId64,
 			 reply->integer, redis->wait);
-	for (size_t i = 0; i < batch->count; i++) {
-		if (batch->sent[i].item->verdict == POSTROOM_DELIVERED)
-			pr_sink_judge(batch->sent[i].item, 1, POSTROOM_UNREACHABLE, flight, reason);
-	}
+	doubt(batch, flight, reason);
 }
 
 /* Hears all the answers to a transaction; each verdict is given as soon as it is known. */
@@ -320,8 +336,10 @@ static int hear(struct redis_sink *redis, struct batch *batch, const struct pr_f
 	if (redis->wait == 0)
 		return POSTROOM_OK;
 	reply = pr_redis_reply(&redis->link, flight, until_us, err);
-	if (!reply)
+	if (!reply) {
+		doubt(batch, flight, err->text);
 		return err->status;
+	}
 	judge_wait(redis, batch, reply, flight);
 	freeReplyObject(reply);
 	return POSTROOM_OK;
@@ -339,14 +357,34 @@ static void excuse(postroom_delivery *items, size_t count, const struct pr_fligh
 	}
 }
 
-/* A failure is an error that all of the items share, and nothing has been sent. */
-static int publish_batch(struct redis_sink *redis, postroom_delivery *items, size_t count,
-			 const struct pr_flight *flight, int64_t until_us, struct pr_err *err)
+/* Some are kept from arriving by others' refusals alone, and by no trouble of the server's. */
+static bool has_innocents(const struct batch *batch)
 {
-	struct batch batch = { 0 };
-	bool arrived = true, reached = true;
-	int status = compose(redis, items, count, flight, &batch, err);
+	bool found = false;
 
+	for (size_t i = 0; i < batch->count; i++) {
+		if (batch->sent[i].item->verdict == POSTROOM_UNREACHABLE)
+			return false;
+		found = found || batch->sent[i].item->verdict == POSTROOM_UNTRIED;
+	}
+	return found;
+}
+
+/*
+ * One transaction of those that are UNTRIED. A failure is an error that they share, and
+ * nothing has been sent; *ret_again says that there is reason for another one.
+ */
+static int publish_batch(struct redis_sink *redis, postroom_delivery *items, size_t count,
+			 const struct pr_flight *flight, bool *ret_again, struct pr_err *err)
+{
+	int64_t until_us = pr_mono_us() + flight->timeout_ms * 1000;
+	struct batch batch = { 0 };
+	int status = pr_redis_connect(&redis->link, flight, until_us, err);
+
+	*ret_again = false;
+	if (status < 0 || !pr_flight_may_begin(flight))
+		return status;
+	status = compose(redis, items, count, flight, &batch, err);
 	if (status < 0) {
 		pr_redis_hang_up(&redis->link);
 		return status;
@@ -357,14 +395,8 @@ static int publish_batch(struct redis_sink *redis, postroom_delivery *items, siz
 	/* A transaction with a refusal in it is done in no case. */
 	if (status < 0 && batch.refused == 0)
 		judge_rest(&batch, flight, err->text);
-	for (size_t i = 0; i < count; i++) {
-		arrived = arrived && items[i].verdict == POSTROOM_DELIVERED;
-		reached = reached && items[i].verdict != POSTROOM_UNREACHABLE;
-	}
-	if (!arrived)
-		excuse(items, count, flight);
-	/* After a failover the name may lead to another server. */
-	if (status < 0 || !reached)
+	*ret_again = has_innocents(&batch);
+	if (status < 0)
 		pr_redis_hang_up(&redis->link);
 	return POSTROOM_OK;
 }
@@ -373,20 +405,27 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
 	struct redis_sink *redis = (struct redis_sink *)sink;
-	int64_t until_us = pr_mono_us() + flight->timeout_ms * 1000;
+	bool again = true, arrived = true, reached = true;
 	struct pr_err failure = { 0 };
-	int status;
+	int status = POSTROOM_OK;
 
 	(void)err;
 	/* A transaction is in its hands as a whole; the rest is for the next call. */
 	count = pr_flight_most(flight, count);
-	if (count == 0 || !pr_flight_may_begin(flight))
-		return POSTROOM_OK;
-	status = pr_redis_connect(&redis->link, flight, until_us, &failure);
-	if (status == POSTROOM_OK && pr_flight_may_begin(flight))
-		status = publish_batch(redis, items, count, flight, until_us, &failure);
-	if (status < 0 && status != POSTROOM_STOPPED)
-		pr_sink_judge(items, count, POSTROOM_UNREACHABLE, flight, failure.text);
+	while (count > 0 && again && status == POSTROOM_OK && pr_flight_may_begin(flight))
+		status = publish_batch(redis, items, count, flight, &again, &failure);
+	for (size_t i = 0; i < count; i++) {
+		if (status < 0 && status != POSTROOM_STOPPED &&
+		    items[i].verdict == POSTROOM_UNTRIED)
+			pr_sink_judge(&items[i], 1, POSTROOM_UNREACHABLE, flight, failure.text);
+		arrived = arrived && items[i].verdict == POSTROOM_DELIVERED;
+		reached = reached && items[i].verdict != POSTROOM_UNREACHABLE;
+	}
+	if (!arrived)
+		excuse(items, count, flight);
+	/* After a failover the name may lead to another server. */
+	if (!reached)
+		pr_redis_hang_up(&redis->link);
 	return POSTROOM_OK;
 }
 
@@ -396,10 +435,6 @@ static int open_redis(struct pr_sink *sink, struct pr_err *err)
 	const char *stream = sink->url.path;
 
 	redis->link.url = &sink->url;
-	if (strcmp(sink->url.scheme, "rediss") == 0)
-		return pr_err_set(err, POSTROOM_SINK,
-				  "rediss: this postroom has no TLS for Redis; use redis:// to a "
-				  "TLS tunnel on this machine, such as stunnel");
 	if (pr_sink_address(sink, PORT, &redis->link.address, err) < 0)
 		return err->status;
 	if (stream[0] && stream[strspn(stream, "0123456789")] == '\0')
@@ -414,14 +449,15 @@ static int open_redis(struct pr_sink *sink, struct pr_err *err)
 				  sink->url.user);
 	if (pr_target_check(stream, &name_rule, err) < 0)
 		return pr_err_prefix(err, "redis");
-	return POSTROOM_OK;
+	pr_redis_link_init(&redis->link);
+	return pr_tls_open(sink, &redis->tls, &redis->link.tls, err);
 }
 
 static void close_redis(struct pr_sink *sink)
 {
 	struct redis_sink *redis = (struct redis_sink *)sink;
 
-	pr_redis_hang_up(&redis->link);
+	pr_redis_link_release(&redis->link);
 	pr_buf_release(&redis->name);
 }
 
@@ -455,6 +491,7 @@ static const struct pr_param params[] = {
 	  .fallback = "1s",
 	  .min = 1,
 	  .help = "how long to wait for them, at most half the publish timeout" },
+	PR_TLS_PARAMS(struct redis_sink, "rediss"),
 	{ .name = NULL },
 };
 

@@ -4,56 +4,119 @@
  *    is in flight, as soon as a stop is requested.
  * 2. A connection that is given back to its user owes no answers.
  * 3. The password leaves in AUTH and nowhere else: no error repeats it.
+ * 4. What came before the end of a connection is heard, also when sending finds the end first:
+ *    it may say why.
  */
 #include "sink/redis_link.h"
 
 #include "base/time.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+
+void pr_redis_link_init(struct pr_redis_link *link)
+{
+	/* A batch is as long as its messages are. */
+	link->out.max = SIZE_MAX / 2;
+}
 
 void pr_redis_hang_up(struct pr_redis_link *link)
 {
-	if (link->context)
-		redisFree(link->context);
-	link->context = NULL;
+	if (!link->reader)
+		return;
+	redisReaderFree(link->reader);
+	link->reader = NULL;
+	pr_wire_close(&link->wire);
 }
 
-static int lost(const struct pr_redis_link *link, const char *why, struct pr_err *err)
+void pr_redis_link_release(struct pr_redis_link *link)
 {
-	return pr_err_set(err, POSTROOM_UNAVAILABLE, "the connection to %s port %d is lost: %s",
-			  link->address.host, link->address.port, why);
+	pr_redis_hang_up(link);
+	pr_address_release(&link->address);
+	pr_buf_release(&link->in);
+	pr_buf_release(&link->out);
+	SSL_CTX_free(link->tls);
+}
+
+void pr_redis_put(struct pr_redis_link *link, int count, const char **words, const size_t *lens)
+{
+	char *command = NULL;
+	long long len = redisFormatCommandArgv(&command, count, words, lens);
+
+	if (len < 0) {
+		link->out.failed = true;
+		return;
+	}
+	pr_buf_append(&link->out, command, (size_t)len);
+	redisFreeCommand(command);
+}
+
+static int lost(const struct pr_redis_link *link, struct pr_err *err)
+{
+	return pr_err_prefix(err, "the connection to %s port %d is lost", link->address.host,
+			     link->address.port);
+}
+
+static int flush(struct pr_redis_link *link, struct pr_err *err)
+{
+	if (link->out.failed)
+		return pr_err_nomem(err);
+	while (link->out_at < link->out.len) {
+		ssize_t n = pr_wire_send(&link->wire, link->out.data + link->out_at,
+					 link->out.len - link->out_at, err);
+
+		if (n < 0)
+			return lost(link, err);
+		if (n == 0)
+			return POSTROOM_OK;
+		link->out_at += (size_t)n;
+	}
+	link->out_at = 0;
+	pr_sink_trim(&link->out);
+	return POSTROOM_OK;
+}
+
+/* 0: nothing has come. */
+static ssize_t take_in(struct pr_redis_link *link, struct pr_err *err)
+{
+	ssize_t n;
+
+	pr_sink_trim(&link->in);
+	n = pr_wire_take(&link->wire, &link->in, err);
+	if (n < 0)
+		return lost(link, err);
+	if (n > 0 && redisReaderFeed(link->reader, link->in.data, link->in.len) != REDIS_OK)
+		return pr_err_nomem(err);
+	return n;
 }
 
 /* Sends what waits to be sent and takes in what has come, waiting once for either. */
 static int transfer(struct pr_redis_link *link, const struct pr_flight *flight, int64_t until_us,
 		    struct pr_err *err)
 {
-	redisContext *context = link->context;
-	struct pollfd fds[2] = { { .fd = -1 }, { .fd = context->fd, .events = POLLIN } };
-	int sent = 0;
+	struct pollfd fds[2] = { { .fd = -1 }, { .fd = link->wire.fd, .events = POLLIN } };
+	struct pr_err ignored;
 
-	if (redisBufferWrite(context, &sent) != REDIS_OK)
-		return lost(link, context->errstr, err);
+	if (flush(link, err) < 0)
+		return take_in(link, &ignored) > 0 ? POSTROOM_OK : err->status;
 	if (!link->in_flight && pr_stop_requested(flight->stop))
 		return pr_err_set(err, POSTROOM_STOPPED, "stopped before anything was sent");
 	if (pr_stop_overdue(flight->stop) || pr_mono_us() >= until_us)
 		return pr_err_set(err, POSTROOM_UNAVAILABLE,
 				  "no answer from %s port %d in the time there was",
 				  link->address.host, link->address.port);
-	if (!sent)
+	if (link->wire.wants_room)
 		fds[1].events |= POLLOUT;
 	pr_flight_poll(flight, fds, 2, until_us);
-	if ((fds[1].revents & ~POLLOUT) && redisBufferRead(context) != REDIS_OK)
-		return lost(link, context->errstr, err);
-	return POSTROOM_OK;
+	return fds[1].revents && take_in(link, err) < 0 ? err->status : POSTROOM_OK;
 }
 
 redisReply *pr_redis_reply(struct pr_redis_link *link, const struct pr_flight *flight,
 			   int64_t until_us, struct pr_err *err)
 {
 	for (;;) {
-		redisReader *reader = link->context->reader;
+		redisReader *reader = link->reader;
 		void *reply = NULL;
 
 		if (redisReaderGetReply(reader, &reply) != REDIS_OK) {
@@ -76,13 +139,20 @@ static redisReply *expect_reply(struct pr_redis_link *link, const char *command,
 {
 	redisReply *reply = pr_redis_reply(link, flight, until_us, err);
 
-	if (reply && reply->type == REDIS_REPLY_ERROR) {
+	if (!reply || reply->type != REDIS_REPLY_ERROR)
+		return reply;
+	/* A server that does not know AUTH repeats what stands behind it. */
+	if (strcmp(command, "AUTH") == 0)
+		pr_err_set(err, POSTROOM_UNAVAILABLE,
+			   "%s port %d refuses AUTH (%.*s): see whether user and password are as "
+			   "the server has them, and whether it asks for any",
+			   link->address.host, link->address.port, (int)strcspn(reply->str, " "),
+			   reply->str);
+	else
 		pr_err_set(err, POSTROOM_UNAVAILABLE, "%s port %d refuses %s: %s",
 			   link->address.host, link->address.port, command, reply->str);
-		freeReplyObject(reply);
-		return NULL;
-	}
-	return reply;
+	freeReplyObject(reply);
+	return NULL;
 }
 
 static bool says_no(const redisReply *reply)
@@ -119,31 +189,41 @@ static int probe_disk(struct pr_redis_link *link, const struct pr_flight *flight
 	return POSTROOM_OK;
 }
 
+static void put_auth(struct pr_redis_link *link)
+{
+	const char *words[] = { "AUTH", link->url->user, link->url->password };
+
+	if (link->url->user[0]) {
+		pr_redis_put(link, 3, words, NULL);
+	} else {
+		words[1] = link->url->password;
+		pr_redis_put(link, 2, words, NULL);
+	}
+}
+
 /* A transaction of nothing tells whether this user may have one at all. */
 static int greet(struct pr_redis_link *link, const struct pr_flight *flight, int64_t until_us,
 		 struct pr_err *err)
 {
-	const struct pr_url *url = link->url;
 	const char *commands[5] = { NULL };
+	char db[32];
 	size_t count = 0;
 
-	if (url->password[0]) {
-		if (url->user[0])
-			redisAppendCommand(link->context, "AUTH %s %s", url->user, url->password);
-		else
-			redisAppendCommand(link->context, "AUTH %s", url->password);
+	if (link->url->password[0]) {
+		put_auth(link);
 		commands[count++] = "AUTH";
 	}
 	if (link->db > 0) {
-		redisAppendCommand(link->context, "SELECT %lld", (long long)link->db);
+		snprintf(db, sizeof(db), "%" PRId64, link->db);
+		pr_redis_put(link, 2, (const char *[]){ "SELECT", db }, NULL);
 		commands[count++] = "SELECT";
 	}
-	redisAppendCommand(link->context, "MULTI");
+	pr_redis_put(link, 1, (const char *[]){ "MULTI" }, NULL);
 	commands[count++] = "MULTI";
-	redisAppendCommand(link->context, "EXEC");
+	pr_redis_put(link, 1, (const char *[]){ "EXEC" }, NULL);
 	commands[count++] = "EXEC";
-	redisAppendCommand(link->context, "CONFIG GET appendonly");
-	if (link->context->err)
+	pr_redis_put(link, 3, (const char *[]){ "CONFIG", "GET", "appendonly" }, NULL);
+	if (link->out.failed)
 		return pr_err_nomem(err);
 	for (size_t i = 0; i < count; i++) {
 		redisReply *reply = expect_reply(link, commands[i], flight, until_us, err);
@@ -161,14 +241,18 @@ static int connect_link(struct pr_redis_link *link, const struct pr_flight *flig
 	int fd;
 	int status = pr_flight_dial(flight, &link->address, until_us, &fd, err);
 
+	if (status == POSTROOM_OK)
+		status = pr_wire_open(&link->wire, fd, link->tls, link->address.host, err);
 	if (status < 0)
 		return status;
-	link->context = redisConnectFd(fd);
-	if (!link->context) {
-		close(fd);
+	link->reader = redisReaderCreate();
+	if (!link->reader) {
+		pr_wire_close(&link->wire);
 		return pr_err_nomem(err);
 	}
-	status = link->context->err ? pr_err_nomem(err) : greet(link, flight, until_us, err);
+	link->out_at = 0;
+	pr_sink_trim(&link->out);
+	status = greet(link, flight, until_us, err);
 	if (status < 0)
 		pr_redis_hang_up(link);
 	return status;
@@ -178,10 +262,10 @@ static int connect_link(struct pr_redis_link *link, const struct pr_flight *flig
 int pr_redis_connect(struct pr_redis_link *link, const struct pr_flight *flight, int64_t until_us,
 		     struct pr_err *err)
 {
-	if (link->context) {
-		struct pollfd fd = { .fd = link->context->fd, .events = POLLIN };
+	struct pr_err ignored;
 
-		if (poll(&fd, 1, 0) == 0)
+	if (link->reader) {
+		if (take_in(link, &ignored) == 0)
 			return POSTROOM_OK;
 		pr_redis_hang_up(link);
 	}

@@ -57,17 +57,21 @@ void pr_flight_poll(const struct pr_flight *flight, struct pollfd *fds, nfds_t c
  */
 int pr_flight_wait(const struct pr_flight *flight, struct pollfd *ret_own, int64_t until_us);
 
+struct pr_lookup;
+
 struct pr_address {
 	char host[256]; /* a name or an address, without brackets */
 	int port;
+	struct pr_lookup *lookup; /* of the name, begun and not heard of yet; NULL: none */
 };
 
 /*
  * A TCP connection, not blocking, for the caller to close. POSTROOM_STOPPED when
  * a stop came first, POSTROOM_UNAVAILABLE when there is none by until_us.
  */
-int pr_flight_dial(const struct pr_flight *flight, const struct pr_address *to, int64_t until_us,
+int pr_flight_dial(const struct pr_flight *flight, struct pr_address *to, int64_t until_us,
 		   int *ret_fd, struct pr_err *err);
+void pr_address_release(struct pr_address *address);
 
 struct pr_sink;
 
@@ -137,6 +141,8 @@ void pr_sink_judge(postroom_delivery *items, size_t count, postroom_verdict verd
  */
 #define PR_SINK_NONE SIZE_MAX
 size_t *pr_sink_order(postroom_delivery *items, size_t count, struct pr_arena *arena);
+/* None is one of its own: NULL and "" are the same. */
+bool pr_sink_same_tenant(const postroom_delivery *a, const postroom_delivery *b);
 
 /* Empties a buffer between batches; what one huge message made of it is given back. */
 void pr_sink_trim(struct pr_buf *buf);

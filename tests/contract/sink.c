@@ -196,7 +196,8 @@ SERVER_SUBJECT(nats, "nats:", "nats:///orders", "nats://localhost:0/orders", "na
 #ifdef PR_WITH_REDIS
 SERVER_SUBJECT(redis, "redis:", "redis:///orders", "redis://localhost:0/orders",
 	       "redis://localhost/0", "redis://localhost/{topik}", "redis://localhost/a?maxlen=x",
-	       "redis://user@localhost/orders", "rediss://localhost/orders")
+	       "redis://user@localhost/orders", "redis://localhost/orders?ca=x",
+	       "rediss://localhost/orders?cert=x", "rediss://localhost/orders?ca=/nowhere")
 #endif
 #ifdef PR_WITH_AMQP
 SERVER_SUBJECT(amqp, "amqp:///orders", "amqp://localhost:0/", "amqp://localhost/v/{topik}",

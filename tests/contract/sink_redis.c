@@ -7,6 +7,8 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netdb.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,9 +18,15 @@
 
 static struct server server;
 static struct rig rig;
-static int silent_port; /* where nobody answers; 0: no name leads there */
+static int silent_port;	     /* where nobody answers; 0: no name leads there */
+static atomic_bool hanging;  /* names are looked up until this ends */
+static atomic_bool stopping; /* the first look at a name makes the relay stop */
+static atomic_int lookups;   /* of names, not of addresses */
 
-/* In libc's place, for names that lead to a silent address first and then where they lead. */
+/*
+ * In libc's place, for names that lead to a silent address first and then where they lead,
+ * and for those that no server answers for.
+ */
 int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
 		struct addrinfo **ret)
 {
@@ -28,6 +36,14 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 	int status;
 
 	*(void **)&libcs = dlsym(RTLD_NEXT, "getaddrinfo");
+	if (!(hints->ai_flags & AI_NUMERICHOST)) {
+		lookups++;
+		if (stopping)
+			pr_stop_request(&rig.stop, AMPLE_MS);
+		stopping = false;
+		while (hanging)
+			wait_a_moment();
+	}
 	status = libcs(name, service, hints, ret);
 	if (status != 0 || silent_port == 0)
 		return status;
@@ -36,6 +52,20 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 	silent->ai_next = *ret;
 	*ret = silent;
 	return status;
+}
+
+static atomic_int long_sends = -1; /* -1: they are not counted */
+
+/* In libc's place, for a sender who goes on with something long when the other side has hung up. */
+ssize_t send(int fd, const void *data, size_t len, int flags)
+{
+	__typeof__(send) *libcs;
+	struct pollfd end_of_it = { .fd = fd };
+
+	*(void **)&libcs = dlsym(RTLD_NEXT, "send");
+	if (len > LONG / 2 && long_sends >= 0 && long_sends++ > 0)
+		poll(&end_of_it, 1, -1);
+	return libcs(fd, data, len, flags);
 }
 
 static void start(void)
@@ -247,27 +277,52 @@ TEST(K6_a_server_busy_with_a_script_is_an_outage)
 	end();
 }
 
-TEST(K6_a_stream_that_the_user_may_not_write_fails_alone)
+/* More of them than make an outage when nothing arrives between. */
+TEST(K6_streams_that_the_user_may_not_write_fail_alone)
 {
 	postroom_delivery *items;
 
 	start();
 	redis_tell(&server, "ACL SETUSER app on >pw +multi +exec +xadd ~orders*");
 	open_as("app:pw", "");
-	items = rig_items(&rig, 3);
-	items[1].topic = "secret";
-	rig_publish(&rig, items, 3);
-	CHECK_INT(items[0].verdict, POSTROOM_UNTRIED);
-	CHECK_INT(items[1].verdict, POSTROOM_FAILED);
-	CHECK_CONTAINS(items[1].reason, "XADD to \"secret\": NOPERM");
-	CHECK_INT(items[2].verdict, POSTROOM_UNTRIED);
-	CHECK_INT(length_of("orders.created"), 0);
-	CHECK_INT(publish_one("orders.created"), POSTROOM_DELIVERED);
+	items = rig_items(&rig, 12);
+	for (size_t i = 0; i < 12; i += 2)
+		items[i].topic = "secret";
+	rig_publish(&rig, items, 12);
+	for (size_t i = 0; i < 12; i += 2) {
+		CHECK_INT(items[i].verdict, POSTROOM_FAILED);
+		CHECK_CONTAINS(items[i].reason, "XADD to \"secret\": NOPERM");
+		CHECK_INT(items[i + 1].verdict, POSTROOM_DELIVERED);
+	}
+	CHECK_INT(length_of("orders.created"), 6);
 	/* Alone it can not be told from a user who may nothing. */
 	CHECK_INT(publish_one("secret"), POSTROOM_UNREACHABLE);
 	redis_tell(&server, "ACL SETUSER app -multi");
 	open_as("app:pw", "");
 	check_outage("refuses MULTI: NOPERM");
+	end();
+}
+
+TEST(D6_what_stands_behind_a_refused_stream_is_not_sent_again_with_the_others)
+{
+	static const char *const tenants[] = { "bad", "good", "good" };
+	postroom_delivery *items;
+
+	start();
+	redis_tell(&server, "ACL SETUSER app on >pw +multi +exec +xadd ~to-good");
+	open_as("app:pw", "to-{tenant}");
+	items = rig_items(&rig, 4);
+	for (size_t i = 0; i < 3; i++) {
+		items[i].key = "k";
+		items[i].tenant_id = tenants[i];
+	}
+	items[3].tenant_id = "good";
+	rig_publish(&rig, items, 4);
+	CHECK_INT(items[0].verdict, POSTROOM_FAILED);
+	CHECK_INT(items[1].verdict, POSTROOM_UNTRIED);
+	CHECK_INT(items[2].verdict, POSTROOM_UNTRIED);
+	CHECK_INT(items[3].verdict, POSTROOM_DELIVERED);
+	CHECK_INT(length_of("to-good"), 1);
 	end();
 }
 
@@ -280,16 +335,42 @@ TEST(K6_a_body_that_the_server_finds_too_long_fails_alone)
 	start();
 	redis_tell(&server, "CONFIG SET proto-max-bulk-len 1mb");
 	open_target("events");
-	items = rig_items(&rig, 3);
-	items[1].body = body;
-	items[1].body_len = LONG;
-	rig_publish(&rig, items, 3);
-	CHECK_INT(items[0].verdict, POSTROOM_UNTRIED);
-	CHECK_MSG(items[1].verdict == POSTROOM_FAILED, "%d: %s", items[1].verdict, items[1].reason);
-	CHECK_CONTAINS(items[1].reason, "invalid bulk length");
-	CHECK_INT(items[2].verdict, POSTROOM_UNTRIED);
-	CHECK_INT(length_of("events"), 0);
-	CHECK_INT(publish_one("a"), POSTROOM_DELIVERED);
+	items = rig_items(&rig, 4);
+	items[0].body = body;
+	items[0].body_len = LONG;
+	items[2].key = items[3].key = "k";
+	items[2].body = body;
+	items[2].body_len = LONG;
+	rig_publish(&rig, items, 4);
+	for (size_t i = 0; i < 4; i += 2) {
+		CHECK_MSG(items[i].verdict == POSTROOM_FAILED, "%d: %s", items[i].verdict,
+			  items[i].reason);
+		CHECK_CONTAINS(items[i].reason, "invalid bulk length");
+	}
+	CHECK_INT(items[1].verdict, POSTROOM_DELIVERED);
+	CHECK_INT(items[3].verdict, POSTROOM_UNTRIED); /* behind one that did not arrive */
+	CHECK_INT(length_of("events"), 1);
+	end();
+	free(body);
+}
+
+TEST(K6_a_refusal_is_heard_although_sending_fails_behind_it)
+{
+	char *body = calloc(LONG, 1);
+	postroom_delivery *item;
+
+	CHECK(body != NULL);
+	start();
+	redis_tell(&server, "CONFIG SET proto-max-bulk-len 1mb");
+	open_target("events");
+	item = rig_items(&rig, 1);
+	item->body = body;
+	item->body_len = LONG;
+	long_sends = 0;
+	rig_publish(&rig, item, 1);
+	CHECK(long_sends > 1);
+	CHECK_MSG(item->verdict == POSTROOM_FAILED, "%d: %s", item->verdict, item->reason);
+	CHECK_CONTAINS(item->reason, "invalid bulk length");
 	end();
 	free(body);
 }
@@ -358,6 +439,34 @@ TEST(K6_delivered_means_on_as_many_replicas_as_asked_for)
 	CHECK_STR(reply->element[0]->element[1]->element[5]->str, "last");
 	freeReplyObject(reply);
 	server_kill(&replica);
+	end();
+}
+
+/* Whoever waits for replicas has had the answer to EXEC. */
+static void *cut_off_who_waits(void *context)
+{
+	bool waiting = false;
+
+	while (!waiting) {
+		redisReply *reply = redis_ask(&server, "INFO clients");
+
+		waiting = strstr(reply->str, "blocked_clients:1\r") != NULL;
+		freeReplyObject(reply);
+	}
+	redis_tell(&server, "CLIENT KILL TYPE normal");
+	return context;
+}
+
+TEST(K6_replicas_that_were_never_answered_for_do_not_count)
+{
+	pthread_t cutter;
+
+	start();
+	open_target("events?wait=1&wait_timeout=1m");
+	CHECK(pthread_create(&cutter, NULL, cut_off_who_waits, NULL) == 0);
+	check_outage("is lost");
+	pthread_join(cutter, NULL);
+	CHECK_INT(length_of("events"), 3);
 	end();
 }
 
@@ -452,4 +561,94 @@ TEST(K6_an_address_that_does_not_answer_leaves_time_for_the_next_one)
 	for (size_t i = 0; i < 2; i++)
 		close(fds[i]);
 	end();
+}
+
+static void open_by_name(void)
+{
+	char url[300];
+
+	snprintf(url, sizeof(url), "redis://:" REDIS_PASSWORD "@localhost:%d/events", server.port);
+	rig_open(&rig, url);
+	hanging = true;
+}
+
+TEST(K6_a_name_server_that_hangs_is_an_outage_and_is_asked_once)
+{
+	start();
+	open_by_name();
+	rig.flight.timeout_ms = 20;
+	check_outage("localhost");
+	check_outage("localhost");
+	CHECK_INT(lookups, 1);
+	rig.flight.timeout_ms = AMPLE_MS;
+	hanging = false;
+	CHECK_INT(publish_one("a"), POSTROOM_DELIVERED);
+	CHECK_INT(lookups, 1);
+	end();
+}
+
+TEST(D4_a_stop_ends_the_wait_for_a_name)
+{
+	start();
+	open_by_name();
+	stopping = true;
+	CHECK_INT(publish_one("a"), POSTROOM_UNTRIED);
+	CHECK_INT(lookups, 1);
+	while (stopping)
+		wait_a_moment();
+	end(); /* while it is still looked up */
+	hanging = false;
+}
+
+static void open_tls(const char *host, int port, const char *settings)
+{
+	char url[300];
+
+	snprintf(url, sizeof(url), "rediss://:" REDIS_PASSWORD "@%s:%d/events%s", host, port,
+		 settings);
+	pr_sink_close(rig.sink);
+	rig.sink = NULL;
+	rig_open(&rig, url);
+}
+
+TEST(K6_rediss_trusts_whom_it_is_told_to_and_nobody_else)
+{
+	int port = server_free_port();
+	char *body = calloc(LONG, 1);
+	postroom_delivery *items;
+
+	CHECK(body != NULL);
+	start();
+	CHECK(system("openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
+		     "-addext subjectAltName=DNS:localhost -keyout key.pem -out ca.pem "
+		     "2>openssl.log") == 0);
+	redis_tell(&server,
+		   "CONFIG SET tls-cert-file ca.pem tls-key-file key.pem tls-ca-cert-file ca.pem "
+		   "tls-auth-clients no tls-port %d",
+		   port);
+	open_tls("localhost", port, "?ca=ca.pem");
+	items = rig_items(&rig, 500);
+	items[7].body = body;
+	items[7].body_len = LONG;
+	rig_publish(&rig, items, 500);
+	for (size_t i = 0; i < 500; i++)
+		CHECK_MSG(items[i].verdict == POSTROOM_DELIVERED, "%s", items[i].reason);
+	CHECK_INT(publish_one("a"), POSTROOM_DELIVERED);
+	CHECK_INT(length_of("events"), 501);
+	open_tls(SERVER_HOST, port, "?ca=ca.pem");
+	check_outage("IP address mismatch");
+	open_tls("localhost", port, "");
+	check_outage("self-signed certificate");
+	open_tls("localhost", server.port, "?ca=ca.pem");
+	rig.flight.timeout_ms = 100; /* without TLS the server may wait for the end of a line */
+	check_outage("localhost");
+	rig.flight.timeout_ms = AMPLE_MS;
+	redis_tell(&server, "CONFIG SET tls-auth-clients yes");
+	open_tls("localhost", port, "?ca=ca.pem");
+	check_outage("certificate required");
+	open_tls("localhost", port, "?ca=ca.pem&cert=ca.pem&key=key.pem");
+	CHECK_INT(publish_one("a"), POSTROOM_DELIVERED);
+	CHECK_INT(length_of("events"), 502);
+	end();
+	free(body);
 }

@@ -33,11 +33,11 @@ class Redis:
         self.path = os.path.join(directory, 'redis.sock')
         self.port = free_port()
 
-    def start(self):
+    def start(self, *settings):
         self.process = subprocess.Popen(
             ['setpriv', '--pdeathsig=KILL', 'redis-server', '--port', str(self.port), '--bind', '127.0.0.1',
              '--unixsocket', self.path, '--dir', self.directory, '--appendonly', 'yes', '--appendfsync', 'always',
-             '--save', ''], stdout=subprocess.DEVNULL)
+             '--save', '', *settings], stdout=subprocess.DEVNULL)
         wait_until(lambda: self.ask('PING') == 'PONG', 'redis-server')
 
     def end(self, number=signal.SIGKILL):
@@ -114,3 +114,18 @@ def test_a_password_is_never_shown(postroom, redis):
     assert b'WRONGPASS' in line
     relay.send_signal(signal.SIGTERM)
     assert b'hidden-word' not in relay.stderr.read()
+
+
+def test_a_password_is_not_repeated_where_the_server_quotes_it(postroom, redis):
+    redis.end()
+    redis.start('--rename-command', 'AUTH', '')
+    id = postroom.enqueue('orders')
+    relay = postroom.start('relay', '--to', f'redis://user:hidden-word@127.0.0.1:{redis.port}/x', '--log-level', 'debug')
+    line = b''
+    while b'OUTBOX_SINK_UNREACHABLE' not in line:
+        line = relay.stderr.readline()
+        assert line and b'hidden-word' not in line
+    assert b'refuses AUTH (ERR)' in line
+    relay.send_signal(signal.SIGTERM)
+    assert b'hidden-word' not in relay.stderr.read()
+    assert 'hidden-word' not in str(postroom.show(id))

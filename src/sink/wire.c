@@ -2,10 +2,10 @@
 /*
  * 1. No call waits.
  * 2. With TLS nothing is sent before the server has proved its name.
- * 3. After pr_amqp_wire_take() nothing waits inside of TLS: the descriptor tells of
+ * 3. After pr_wire_take() nothing waits inside of TLS: the descriptor tells of
  *    everything that is still to come.
  */
-#include "sink/amqp_wire.h"
+#include "sink/wire.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,19 +25,45 @@ static const char *tls_reason(void)
 	return reason ? reason : "no reason given";
 }
 
-static int refuse_file(const char *setting, const char *path, SSL_CTX *context, struct pr_err *err)
+static int refuse_file(const char *setting, const char *path, struct pr_err *err)
 {
-	pr_err_set(err, POSTROOM_SINK, "%s: the file \"%s\" can not be used: %s", setting, path,
-		   tls_reason());
-	SSL_CTX_free(context);
-	return err->status;
+	return pr_err_set(err, POSTROOM_SINK, "%s: the file \"%s\" can not be used: %s", setting,
+			  path, tls_reason());
 }
 
-int pr_amqp_tls_open(const char *ca, const char *cert, const char *key, SSL_CTX **ret,
-		     struct pr_err *err)
+static int load_files(SSL_CTX *context, const struct pr_tls_files *files, struct pr_err *err)
 {
-	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+	if (files->ca ? SSL_CTX_load_verify_locations(context, files->ca, NULL) != 1
+		      : SSL_CTX_set_default_verify_paths(context) != 1)
+		return refuse_file("ca", files->ca ? files->ca : "(the system's)", err);
+	if (files->cert && SSL_CTX_use_certificate_chain_file(context, files->cert) != 1)
+		return refuse_file("cert", files->cert, err);
+	if (files->key && SSL_CTX_use_PrivateKey_file(context, files->key, SSL_FILETYPE_PEM) != 1)
+		return refuse_file("key", files->key, err);
+	return POSTROOM_OK;
+}
 
+bool pr_tls_wanted(const struct pr_sink *sink)
+{
+	return strcmp(sink->url.scheme, sink->ops->schemes[1]) == 0;
+}
+
+int pr_tls_open(const struct pr_sink *sink, const struct pr_tls_files *files, SSL_CTX **ret,
+		struct pr_err *err)
+{
+	const char *plain = sink->ops->schemes[0], *secure = sink->ops->schemes[1];
+	SSL_CTX *context;
+
+	if (!pr_tls_wanted(sink) && (files->ca || files->cert || files->key))
+		return pr_err_set(err, POSTROOM_SINK,
+				  "%s: ca, cert and key are for %s://, which has TLS", plain,
+				  secure);
+	if (!files->cert != !files->key)
+		return pr_err_set(err, POSTROOM_SINK, "%s: cert and key go together", secure);
+	*ret = NULL;
+	if (!pr_tls_wanted(sink))
+		return POSTROOM_OK;
+	context = SSL_CTX_new(TLS_client_method());
 	if (!context)
 		return pr_err_nomem(err);
 	ERR_clear_error();
@@ -47,13 +73,10 @@ int pr_amqp_tls_open(const char *ca, const char *cert, const char *key, SSL_CTX 
 	/* The buffer of what is to be sent moves when it grows. */
 	SSL_CTX_set_mode(context,
 			 SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-	if (ca ? SSL_CTX_load_verify_locations(context, ca, NULL) != 1
-	       : SSL_CTX_set_default_verify_paths(context) != 1)
-		return refuse_file("ca", ca ? ca : "(the system's)", context, err);
-	if (cert && SSL_CTX_use_certificate_chain_file(context, cert) != 1)
-		return refuse_file("cert", cert, context, err);
-	if (key && SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1)
-		return refuse_file("key", key, context, err);
+	if (load_files(context, files, err) < 0) {
+		SSL_CTX_free(context);
+		return pr_err_prefix(err, "%s", secure);
+	}
 	*ret = context;
 	return POSTROOM_OK;
 }
@@ -67,30 +90,29 @@ static bool expect_host(SSL *ssl, const char *host)
 	return SSL_set1_host(ssl, host) == 1 && SSL_set_tlsext_host_name(ssl, host) == 1;
 }
 
-int pr_amqp_wire_open(struct pr_amqp_wire *wire, int fd, SSL_CTX *tls, const char *host,
-		      struct pr_err *err)
+int pr_wire_open(struct pr_wire *wire, int fd, SSL_CTX *tls, const char *host, struct pr_err *err)
 {
-	*wire = (struct pr_amqp_wire){ .fd = fd };
+	*wire = (struct pr_wire){ .fd = fd };
 	if (!tls)
 		return POSTROOM_OK;
 	wire->ssl = SSL_new(tls);
 	if (!wire->ssl || !expect_host(wire->ssl, host) || SSL_set_fd(wire->ssl, fd) != 1) {
-		pr_amqp_wire_close(wire);
+		pr_wire_close(wire);
 		return pr_err_nomem(err);
 	}
 	SSL_set_connect_state(wire->ssl);
 	return POSTROOM_OK;
 }
 
-void pr_amqp_wire_close(struct pr_amqp_wire *wire)
+void pr_wire_close(struct pr_wire *wire)
 {
 	SSL_free(wire->ssl);
 	close(wire->fd);
-	*wire = (struct pr_amqp_wire){ .fd = -1 };
+	*wire = (struct pr_wire){ .fd = -1 };
 }
 
 /* 0: not now. */
-static ssize_t explain_tls(struct pr_amqp_wire *wire, int result, struct pr_err *err)
+static ssize_t explain_tls(struct pr_wire *wire, int result, struct pr_err *err)
 {
 	long trust = SSL_get_verify_result(wire->ssl);
 
@@ -109,8 +131,7 @@ static ssize_t explain_tls(struct pr_amqp_wire *wire, int result, struct pr_err 
 	}
 }
 
-ssize_t pr_amqp_wire_send(struct pr_amqp_wire *wire, const char *data, size_t len,
-			  struct pr_err *err)
+ssize_t pr_wire_send(struct pr_wire *wire, const char *data, size_t len, struct pr_err *err)
 {
 	size_t done = 0;
 	ssize_t n;
@@ -129,7 +150,7 @@ ssize_t pr_amqp_wire_send(struct pr_amqp_wire *wire, const char *data, size_t le
 	return n >= 0 ? n : pr_err_set(err, POSTROOM_UNAVAILABLE, "%s", strerror(errno));
 }
 
-static ssize_t take_some(struct pr_amqp_wire *wire, char *data, struct pr_err *err)
+static ssize_t take_some(struct pr_wire *wire, char *data, struct pr_err *err)
 {
 	size_t got = 0;
 	ssize_t n;
@@ -149,7 +170,7 @@ static ssize_t take_some(struct pr_amqp_wire *wire, char *data, struct pr_err *e
 	return pr_err_set(err, POSTROOM_UNAVAILABLE, "%s", strerror(errno));
 }
 
-ssize_t pr_amqp_wire_take(struct pr_amqp_wire *wire, struct pr_buf *out, struct pr_err *err)
+ssize_t pr_wire_take(struct pr_wire *wire, struct pr_buf *out, struct pr_err *err)
 {
 	ssize_t n, total = 0;
 
