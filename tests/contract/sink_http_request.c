@@ -64,6 +64,25 @@ TEST(K4_headers_of_messages_pass_but_never_replace_ours)
 	rig_release(&rig);
 }
 
+TEST(K4_blanks_around_a_header_value_are_not_sent)
+{
+	begin(answer_ok, "/");
+	CHECK_INT(run_item(item_with("{\"a\":\" \\tx y\\t \",\"b\":\" \"}")).verdict,
+		  POSTROOM_DELIVERED);
+	CHECK_CONTAINS(seen(), "\r\na: x y\r\n");
+	CHECK_CONTAINS(seen(), "\r\nb:\r\n");
+	rig_release(&rig);
+}
+
+TEST(K4_what_is_escaped_in_the_path_stays_escaped)
+{
+	begin(answer_ok, "/projects/group%2Fname%3b/%7Btopic}/\xc3\xa9 %C3%A9");
+	CHECK_INT(run_item(rig_item(&rig, 1, NULL, NULL)).verdict, POSTROOM_DELIVERED);
+	CHECK_CONTAINS(seen(), "POST /projects/group%2Fname%3b/orders.created/%C3%A9%20%C3%A9 "
+			       "HTTP/1.1\r\n");
+	rig_release(&rig);
+}
+
 TEST(K4_the_path_may_be_a_template_that_no_message_can_leave)
 {
 	postroom_delivery item;
@@ -93,6 +112,20 @@ TEST(K4_put_and_credentials_and_fixed_headers)
 	CHECK_INT(run_item(item_with("{\"Authorization\":\"evil\"}")).verdict, POSTROOM_DELIVERED);
 	CHECK_CONTAINS(seen(), "PUT / HTTP/1.1\r\n");
 	CHECK_CONTAINS(seen(), "Authorization: Basic bWU6cGFzc0B3b3Jk\r\n");
+	CHECK(!strstr(seen(), "evil"));
+	rig_release(&rig);
+}
+
+TEST(K4_a_password_without_a_user_is_not_for_messages_to_replace)
+{
+	char url[200];
+
+	rig_init(&rig);
+	start_server(answer_ok);
+	snprintf(url, sizeof(url), "http://:pw@%s/", web.base + strlen("http://"));
+	rig_open(&rig, url);
+	CHECK_INT(run_item(item_with("{\"Authorization\":\"evil\"}")).verdict, POSTROOM_DELIVERED);
+	CHECK_CONTAINS(seen(), "Authorization: Basic OnB3\r\n");
 	CHECK(!strstr(seen(), "evil"));
 	rig_release(&rig);
 }
