@@ -21,7 +21,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
 static CURLcode curl_ready;
@@ -30,36 +29,6 @@ static CURLcode curl_ready;
 static void init_curl(void)
 {
 	curl_ready = curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
-static int check_file(const char *setting, const char *path, const struct pr_http *http,
-		      struct pr_err *err)
-{
-	if (!path)
-		return POSTROOM_OK;
-	if (strcmp(http->sink.url.scheme, "https") != 0)
-		return pr_err_set(err, POSTROOM_SINK, "%s: it is for https:// only", setting);
-	if (access(path, R_OK) < 0)
-		return pr_err_errno(err, POSTROOM_SINK, "%s: can not read \"%s\"", setting, path);
-	return POSTROOM_OK;
-}
-
-static int check_settings(const struct pr_http *http, struct pr_err *err)
-{
-	int status = check_file("ca", http->ca, http, err);
-
-	if (status == POSTROOM_OK)
-		status = check_file("cert", http->cert, http, err);
-	if (status == POSTROOM_OK)
-		status = check_file("key", http->key, http, err);
-	if (status == POSTROOM_OK && http->key && !http->cert)
-		status = pr_err_set(err, POSTROOM_SINK, "key: it needs the certificate in cert=");
-	/* The proxy connects, and looks names up, where we can not see it. */
-	if (status == POSTROOM_OK && http->deny_private && http->proxy)
-		status = pr_err_set(err, POSTROOM_SINK,
-				    "deny_private: it can not be kept behind a proxy; have the "
-				    "proxy refuse such addresses, and leave this out");
-	return status;
 }
 
 static void close_http(struct pr_sink *sink)
@@ -88,7 +57,7 @@ static int set_up(struct pr_http *http, struct pr_err *err)
 	if (curl_ready != CURLE_OK)
 		return pr_err_set(err, POSTROOM_SINK, "libcurl can not be used: %s",
 				  curl_easy_strerror(curl_ready));
-	if (check_settings(http, err) < 0 || pr_http_prepare(http, err) < 0 ||
+	if (pr_http_check(http, err) < 0 || pr_http_prepare(http, err) < 0 ||
 	    pr_webhook_init(&http->webhook, &http->secrets, err) < 0)
 		return err->status;
 	http->requests = calloc((size_t)http->connections, sizeof(*http->requests));

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the HTTP sink: http.c runs requests, http_request.c writes them, http_answer.c reads answers. */
+/*
+ * The parts of the HTTP sink: http.c runs requests, http_request.c writes them,
+ * http_answer.c reads answers, http_settings.c checks what is given by name.
+ */
 #ifndef PR_SINK_HTTP_H
 #define PR_SINK_HTTP_H
 
@@ -66,6 +69,9 @@ struct pr_http {
 	struct curl_slist fixed[PR_PARAM_LIST_MAX + 1]; /* headers of every request */
 	struct pr_webhook webhook;
 };
+
+/* Checks the proxy and the files for TLS. */
+int pr_http_check(const struct pr_http *http, struct pr_err *err);
 
 /* Checks the settings that are about every request, and prepares what they share. */
 int pr_http_prepare(struct pr_http *http, struct pr_err *err);
