@@ -254,6 +254,23 @@ TEST(K4_deny_private_looks_at_the_address_and_not_at_the_name)
 	rig_release(&rig);
 }
 
+TEST(K4_a_private_address_beside_one_that_connected_is_not_the_reason)
+{
+	struct pr_http_request request = { .denied = true };
+	postroom_delivery item;
+
+	begin(NULL, "/");
+	item = rig_item(&rig, 1, NULL, NULL);
+	request.http = (struct pr_http *)rig.sink;
+	request.item = &item;
+	request.easy = curl_easy_init();
+	CHECK(request.easy != NULL);
+	pr_http_judge(&request, CURLE_OPERATION_TIMEDOUT, &rig.flight);
+	CHECK_MSG(!strstr(item.reason, "private"), "%s", item.reason);
+	curl_easy_cleanup(request.easy);
+	rig_release(&rig);
+}
+
 TEST(K4_wrong_settings_are_clear_errors_and_show_no_secret)
 {
 	static const struct {
