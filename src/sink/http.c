@@ -248,7 +248,7 @@ static void attend(struct pr_http *http, const struct pr_flight *flight)
 	if (finish(http, flight))
 		return;
 	if (pr_stop_overdue(flight->stop)) {
-		give_up(http, POSTROOM_FAILED, flight, "stopped");
+		give_up(http, POSTROOM_UNREACHABLE, flight, "stopped");
 	} else {
 		wait_ms = pr_flight_wait(flight, &stop, INT64_MAX);
 		own = (struct curl_waitfd){ .fd = stop.fd, .events = CURL_WAIT_POLLIN };
