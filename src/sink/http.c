@@ -6,7 +6,7 @@
  * 1. Up to `connections` requests are under way, begun in the order of the batch;
  *    of one key only one, and only after the one before it was delivered.
  * 2. No request outlives publish(): its timeout is the flight's, and a stop that is
- *    overdue ends it. Connections outlive it, to be used again.
+ *    overdue ends it. Connections outlive it, to be used again, unless all were silent.
  * 3. Where requests go is decided by the settings alone: the environment's proxies,
  *    .netrc, redirects that were not asked for, and other protocols are out of play.
  * 4. With deny_private no connection is made to an address that is not public,
@@ -51,6 +51,16 @@ static void close_http(struct pr_sink *sink)
 	pr_webhook_release(&http->webhook);
 }
 
+/* NULL: no memory. */
+static CURLM *make_multi(const struct pr_http *http)
+{
+	CURLM *multi = curl_multi_init();
+
+	if (multi)
+		curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)http->connections);
+	return multi;
+}
+
 static int set_up(struct pr_http *http, struct pr_err *err)
 {
 	pthread_once(&curl_once, init_curl);
@@ -61,12 +71,11 @@ static int set_up(struct pr_http *http, struct pr_err *err)
 	    pr_webhook_init(&http->webhook, &http->secrets, err) < 0)
 		return err->status;
 	http->requests = calloc((size_t)http->connections, sizeof(*http->requests));
-	http->multi = curl_multi_init();
+	http->multi = make_multi(http);
 	if (!http->requests || !http->multi)
 		return pr_err_nomem(err);
 	for (int64_t i = 0; i < http->connections; i++)
 		http->requests[i].http = http;
-	curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)http->connections);
 	return POSTROOM_OK;
 }
 
@@ -215,6 +224,8 @@ static bool finish(struct pr_http *http, const struct pr_flight *flight)
 		/* The one kind of message there is; removing the handle takes the message away. */
 		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &context);
 		request = (struct pr_http_request *)(void *)context;
+		http->heard |= request->answered;
+		http->timed_out |= message->data.result == CURLE_OPERATION_TIMEDOUT;
 		pr_http_judge(request, message->data.result, flight);
 		end(request);
 	}
@@ -256,6 +267,21 @@ static void attend(struct pr_http *http, const struct pr_flight *flight)
 	}
 }
 
+/*
+ * A connection of HTTP/2 outlives the time-outs of its requests. If it leads nowhere any
+ * more, all that follow would share it, until the kernel loses hope after a quarter of an hour.
+ */
+static void leave_silent_connections(struct pr_http *http)
+{
+	CURLM *fresh = http->timed_out && !http->heard ? make_multi(http) : NULL;
+
+	if (fresh) {
+		curl_multi_cleanup(http->multi);
+		http->multi = fresh;
+	}
+	http->timed_out = http->heard = false;
+}
+
 static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
@@ -279,6 +305,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 			break;
 		attend(http, flight);
 	}
+	leave_silent_connections(http);
 	return POSTROOM_OK;
 }
 
