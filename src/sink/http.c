@@ -17,6 +17,9 @@
 #include "base/time.h"
 #include "sink/queue.h"
 
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -93,13 +96,20 @@ static int open_http(struct pr_sink *sink, struct pr_err *err)
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
 	struct pr_http_request *request = context;
+	int64_t limit_ms = request->http->timeout_ms;
+	int patience_ms = limit_ms < INT_MAX ? (int)limit_ms : INT_MAX;
+	int fd;
 
 	(void)purpose;
 	if (request->http->deny_private && pr_http_is_private(&address->addr)) {
 		request->denied = true;
 		return CURL_SOCKET_BAD;
 	}
-	return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	/* Where others still answer, one of HTTP/2 that leads nowhere any more is for the kernel to end. */
+	if (fd >= 0)
+		setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof(patience_ms));
+	return fd;
 }
 
 static void set_security(CURL *easy, const struct pr_http *http)
@@ -290,6 +300,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 	struct pr_queue queue;
 
 	(void)err;
+	http->timeout_ms = flight->timeout_ms;
 	if (!pr_queue_fill(&queue, items, count, flight->arena)) {
 		pr_sink_judge(items, count, POSTROOM_UNREACHABLE, flight, "out of memory");
 		return POSTROOM_OK;

@@ -63,6 +63,7 @@ struct pr_http {
 	CURLM *multi;
 	struct pr_http_request *requests; /* as many as connections */
 	size_t running;
+	int64_t timeout_ms;    /* of this call */
 	bool heard, timed_out; /* in this call: any answer, any time-out */
 	struct pr_buf url;
 	size_t origin_len; /* of it: all before the path */

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 
 TEST(K4_a_header_that_http_can_not_carry_is_rejected)
@@ -268,6 +269,29 @@ TEST(K4_a_private_address_beside_one_that_connected_is_not_the_reason)
 	pr_http_judge(&request, CURLE_OPERATION_TIMEDOUT, &rig.flight);
 	CHECK_MSG(!strstr(item.reason, "private"), "%s", item.reason);
 	curl_easy_cleanup(request.easy);
+	rig_release(&rig);
+}
+
+/* Of the sockets of this process, how many the kernel gives up after ms without an acknowledgement. */
+static int count_impatient(int ms)
+{
+	int found = 0, value;
+
+	for (int fd = 3; fd < 100; fd++) {
+		socklen_t len = sizeof(value);
+
+		found += getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &len) == 0 &&
+			 value == ms;
+	}
+	return found;
+}
+
+TEST(D5_a_connection_that_leads_nowhere_any_more_ends_with_the_timeout)
+{
+	begin(answer_ok, "/?connections=1");
+	rig.flight.timeout_ms = 123456;
+	CHECK_INT(run_item(rig_item(&rig, 1, NULL, NULL)).verdict, POSTROOM_DELIVERED);
+	CHECK_INT(count_impatient(123456), 1);
 	rig_release(&rig);
 }
 
