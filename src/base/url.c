@@ -187,6 +187,7 @@ static bool fill(const struct parts *parts, struct pr_url *url, char *to, const 
 	url->host = copy(parts->host, parts->host_end, &to);
 	url->user = decode(parts->user, parts->user_end, &to, ret_why);
 	url->password = decode(parts->password, parts->password_end, &to, ret_why);
+	url->raw_path = copy(parts->path, parts->path_end, &to);
 	url->path = decode(parts->path, parts->path_end, &to, ret_why);
 	if (!url->user || !url->password || !url->path)
 		return false;
@@ -205,7 +206,7 @@ int pr_url_parse(const char *text, struct pr_url *url, struct pr_err *err)
 {
 	struct parts parts;
 	const char *why = NULL;
-	size_t count, nuls;
+	size_t count, nuls, size;
 
 	*url = (struct pr_url){ 0 };
 	for (const char *c = text; *c; c++) {
@@ -215,10 +216,11 @@ int pr_url_parse(const char *text, struct pr_url *url, struct pr_err *err)
 	if (!split(text, &parts))
 		return refuse(text, "it must begin with a scheme and a colon, like \"file:\"", err);
 
-	/* Decoding never grows a part, so the text's own length and a NUL for each part will do. */
+	/* Decoding never grows a part, so its own length and a NUL will do for each; the path is kept twice. */
 	count = count_settings(parts.settings);
-	nuls = 5 + 2 * count;
-	url->memory = calloc(1, count * sizeof(*url->settings) + strlen(text) + nuls);
+	nuls = 6 + 2 * count;
+	size = strlen(text) + (size_t)(parts.path_end - parts.path) + nuls;
+	url->memory = calloc(1, count * sizeof(*url->settings) + size);
 	if (!url->memory)
 		return pr_err_nomem(err);
 	url->settings = (struct pr_url_setting *)(void *)url->memory;

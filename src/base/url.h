@@ -20,6 +20,7 @@ struct pr_url {
 	char *password;
 	char *host; /* everything between user and path, port included, not decoded: "a:1,b:2" */
 	char *path; /* behind the authority's '/', or all of the rest without "//"; an empty authority leaves it its '/' */
+	char *raw_path; /* the same as it was written, not decoded */
 	struct pr_url_setting *settings;
 	size_t setting_count;
 	char *memory; /* where all of it lives */

@@ -6,7 +6,7 @@
  * 1. Up to `connections` requests are under way, begun in the order of the batch;
  *    of one key only one, and only after the one before it was delivered.
  * 2. No request outlives publish(): its timeout is the flight's, and a stop that is
- *    overdue ends it. Connections outlive it, to be used again.
+ *    overdue ends it. Connections outlive it, to be used again, unless all were silent.
  * 3. Where requests go is decided by the settings alone: the environment's proxies,
  *    .netrc, redirects that were not asked for, and other protocols are out of play.
  * 4. With deny_private no connection is made to an address that is not public,
@@ -17,11 +17,13 @@
 #include "base/time.h"
 #include "sink/queue.h"
 
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
 static CURLcode curl_ready;
@@ -30,36 +32,6 @@ static CURLcode curl_ready;
 static void init_curl(void)
 {
 	curl_ready = curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
-static int check_file(const char *setting, const char *path, const struct pr_http *http,
-		      struct pr_err *err)
-{
-	if (!path)
-		return POSTROOM_OK;
-	if (strcmp(http->sink.url.scheme, "https") != 0)
-		return pr_err_set(err, POSTROOM_SINK, "%s: it is for https:// only", setting);
-	if (access(path, R_OK) < 0)
-		return pr_err_errno(err, POSTROOM_SINK, "%s: can not read \"%s\"", setting, path);
-	return POSTROOM_OK;
-}
-
-static int check_settings(const struct pr_http *http, struct pr_err *err)
-{
-	int status = check_file("ca", http->ca, http, err);
-
-	if (status == POSTROOM_OK)
-		status = check_file("cert", http->cert, http, err);
-	if (status == POSTROOM_OK)
-		status = check_file("key", http->key, http, err);
-	if (status == POSTROOM_OK && http->key && !http->cert)
-		status = pr_err_set(err, POSTROOM_SINK, "key: it needs the certificate in cert=");
-	/* The proxy connects, and looks names up, where we can not see it. */
-	if (status == POSTROOM_OK && http->deny_private && http->proxy)
-		status = pr_err_set(err, POSTROOM_SINK,
-				    "deny_private: it can not be kept behind a proxy; have the "
-				    "proxy refuse such addresses, and leave this out");
-	return status;
 }
 
 static void close_http(struct pr_sink *sink)
@@ -82,22 +54,31 @@ static void close_http(struct pr_sink *sink)
 	pr_webhook_release(&http->webhook);
 }
 
+/* NULL: no memory. */
+static CURLM *make_multi(const struct pr_http *http)
+{
+	CURLM *multi = curl_multi_init();
+
+	if (multi)
+		curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)http->connections);
+	return multi;
+}
+
 static int set_up(struct pr_http *http, struct pr_err *err)
 {
 	pthread_once(&curl_once, init_curl);
 	if (curl_ready != CURLE_OK)
 		return pr_err_set(err, POSTROOM_SINK, "libcurl can not be used: %s",
 				  curl_easy_strerror(curl_ready));
-	if (check_settings(http, err) < 0 || pr_http_prepare(http, err) < 0 ||
+	if (pr_http_check(http, err) < 0 || pr_http_prepare(http, err) < 0 ||
 	    pr_webhook_init(&http->webhook, &http->secrets, err) < 0)
 		return err->status;
 	http->requests = calloc((size_t)http->connections, sizeof(*http->requests));
-	http->multi = curl_multi_init();
+	http->multi = make_multi(http);
 	if (!http->requests || !http->multi)
 		return pr_err_nomem(err);
 	for (int64_t i = 0; i < http->connections; i++)
 		http->requests[i].http = http;
-	curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)http->connections);
 	return POSTROOM_OK;
 }
 
@@ -115,13 +96,20 @@ static int open_http(struct pr_sink *sink, struct pr_err *err)
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
 	struct pr_http_request *request = context;
+	int64_t limit_ms = request->http->timeout_ms;
+	int patience_ms = limit_ms < INT_MAX ? (int)limit_ms : INT_MAX;
+	int fd;
 
 	(void)purpose;
 	if (request->http->deny_private && pr_http_is_private(&address->addr)) {
 		request->denied = true;
 		return CURL_SOCKET_BAD;
 	}
-	return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	/* Where others still answer, one of HTTP/2 that leads nowhere any more is for the kernel to end. */
+	if (fd >= 0)
+		setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof(patience_ms));
+	return fd;
 }
 
 static void set_security(CURL *easy, const struct pr_http *http)
@@ -246,6 +234,8 @@ static bool finish(struct pr_http *http, const struct pr_flight *flight)
 		/* The one kind of message there is; removing the handle takes the message away. */
 		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &context);
 		request = (struct pr_http_request *)(void *)context;
+		http->heard |= request->answered;
+		http->timed_out |= message->data.result == CURLE_OPERATION_TIMEDOUT;
 		pr_http_judge(request, message->data.result, flight);
 		end(request);
 	}
@@ -279,12 +269,27 @@ static void attend(struct pr_http *http, const struct pr_flight *flight)
 	if (finish(http, flight))
 		return;
 	if (pr_stop_overdue(flight->stop)) {
-		give_up(http, POSTROOM_FAILED, flight, "stopped");
+		give_up(http, POSTROOM_UNREACHABLE, flight, "stopped");
 	} else {
 		wait_ms = pr_flight_wait(flight, &stop, INT64_MAX);
 		own = (struct curl_waitfd){ .fd = stop.fd, .events = CURL_WAIT_POLLIN };
 		curl_multi_poll(http->multi, &own, stop.fd >= 0 ? 1 : 0, wait_ms, NULL);
 	}
+}
+
+/*
+ * A connection of HTTP/2 outlives the time-outs of its requests. If it leads nowhere any
+ * more, all that follow would share it, until the kernel loses hope after a quarter of an hour.
+ */
+static void leave_silent_connections(struct pr_http *http)
+{
+	CURLM *fresh = http->timed_out && !http->heard ? make_multi(http) : NULL;
+
+	if (fresh) {
+		curl_multi_cleanup(http->multi);
+		http->multi = fresh;
+	}
+	http->timed_out = http->heard = false;
 }
 
 static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
@@ -295,6 +300,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 	struct pr_queue queue;
 
 	(void)err;
+	http->timeout_ms = flight->timeout_ms;
 	if (!pr_queue_fill(&queue, items, count, flight->arena)) {
 		pr_sink_judge(items, count, POSTROOM_UNREACHABLE, flight, "out of memory");
 		return POSTROOM_OK;
@@ -310,6 +316,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 			break;
 		attend(http, flight);
 	}
+	leave_silent_connections(http);
 	return POSTROOM_OK;
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the HTTP sink: http.c runs requests, http_request.c writes them, http_answer.c reads answers. */
+/*
+ * The parts of the HTTP sink: http.c runs requests, http_request.c writes them,
+ * http_answer.c reads answers, http_settings.c checks what is given by name.
+ */
 #ifndef PR_SINK_HTTP_H
 #define PR_SINK_HTTP_H
 
@@ -60,12 +63,17 @@ struct pr_http {
 	CURLM *multi;
 	struct pr_http_request *requests; /* as many as connections */
 	size_t running;
+	int64_t timeout_ms;    /* of this call */
+	bool heard, timed_out; /* in this call: any answer, any time-out */
 	struct pr_buf url;
 	size_t origin_len; /* of it: all before the path */
 	bool templated;	   /* path and query are a template, see sink/target.h */
 	struct curl_slist fixed[PR_PARAM_LIST_MAX + 1]; /* headers of every request */
 	struct pr_webhook webhook;
 };
+
+/* Checks the proxy and the files for TLS. */
+int pr_http_check(const struct pr_http *http, struct pr_err *err);
 
 /* Checks the settings that are about every request, and prepares what they share. */
 int pr_http_prepare(struct pr_http *http, struct pr_err *err);

@@ -174,12 +174,17 @@ static void judge_failure(struct pr_http_request *request, CURLcode code,
 	curl_off_t began_us = 0;
 
 	curl_easy_getinfo(request->easy, CURLINFO_PRETRANSFER_TIME_T, &began_us);
-	if (request->denied) {
+	/* Of several addresses one may have been denied, and another connected. */
+	if (request->denied && code == CURLE_COULDNT_CONNECT) {
 		pr_sink_judge(request->item, 1, POSTROOM_UNREACHABLE, flight,
 			      "the address of the host is private, and deny_private is set");
 	} else if (code == CURLE_OPERATION_TIMEDOUT && began_us > 0) {
 		pr_duration_format(flight->timeout_ms, limit);
 		snprintf(reason, sizeof(reason), "no answer within %s", limit);
+		pr_sink_judge(request->item, 1, POSTROOM_FAILED, flight, reason);
+	} else if (code == CURLE_HTTP2_STREAM) {
+		/* The connection lives, and the requests beside this one: it is about the message. */
+		snprintf(reason, sizeof(reason), "%.255s: %s", host, said);
 		pr_sink_judge(request->item, 1, POSTROOM_FAILED, flight, reason);
 	} else if (request->head_bytes > HEAD_MAX) {
 		pr_sink_judge(request->item, 1, POSTROOM_UNREACHABLE, flight,
@@ -190,12 +195,19 @@ static void judge_failure(struct pr_http_request *request, CURLcode code,
 	}
 }
 
+/* A redirect on the way to an answer that never came is none. */
+static bool was_followed(const struct pr_http_request *request, long status, CURLcode code)
+{
+	return request->http->follow > 0 && status >= 300 && status < 400 && code != CURLE_OK &&
+	       code != CURLE_TOO_MANY_REDIRECTS;
+}
+
 void pr_http_judge(struct pr_http_request *request, CURLcode code, const struct pr_flight *flight)
 {
 	long status = 0;
 
 	curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status);
-	if (request->answered)
+	if (request->answered && !was_followed(request, status, code))
 		judge_answer(request, status, flight);
 	else
 		judge_failure(request, code, flight);

@@ -78,19 +78,26 @@ static int check_fixed(const char *line, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-/* Decoded when the URL was read; encoded again where a path must be, a template's braces aside. */
+/*
+ * As it was written, since an escaped slash is none; encoded where a path must be. Only
+ * a template's braces may be escaped or not, as for every sink.
+ */
 static void put_path(struct pr_buf *out, const char *path)
 {
-	static const char plain[] = "-._~!$&'()*+,;=:@/{}";
+	static const char plain[] = "-._~!$&'()*+,;=:@/{}%";
 
 	for (; *path; path++) {
 		char lower = (char)(*path | 0x20);
 
-		if ((lower >= 'a' && lower <= 'z') || (*path >= '0' && *path <= '9') ||
-		    strchr(plain, *path))
+		if (strncasecmp(path, "%7b", 3) == 0 || strncasecmp(path, "%7d", 3) == 0) {
+			pr_buf_putc(out, (path[2] | 0x20) == 'b' ? '{' : '}');
+			path += 2;
+		} else if ((lower >= 'a' && lower <= 'z') || (*path >= '0' && *path <= '9') ||
+			   strchr(plain, *path)) {
 			pr_buf_putc(out, *path);
-		else
+		} else {
 			pr_buf_printf(out, "%%%02X", (unsigned)(unsigned char)*path);
+		}
 	}
 }
 
@@ -124,21 +131,43 @@ static int check_url(const struct pr_http *http, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
+/* Escaped dots are dots: RFC 3986, 6.2.2.2. */
+static bool has_dot_segment(const char *path)
+{
+	for (;;) {
+		size_t dots = 0;
+
+		for (; *path == '.' || strncasecmp(path, "%2e", 3) == 0; dots++)
+			path += *path == '.' ? 1 : 3;
+		if ((dots == 1 || dots == 2) && (!*path || strchr("/?", *path)))
+			return true;
+		path += strcspn(path, "/?");
+		if (*path != '/')
+			return false;
+		path++;
+	}
+}
+
 static int make_url(struct pr_http *http, struct pr_err *err)
 {
 	const struct pr_url *url = &http->sink.url;
+	const char *template;
 
 	pr_buf_printf(&http->url, "%s://%s/", url->scheme, url->host);
 	http->origin_len = http->url.len;
-	put_path(&http->url, url->path);
+	put_path(&http->url, url->raw_path);
 	if (http->query)
 		pr_buf_printf(&http->url, "?%s", http->query);
 	if (check_url(http, err) < 0)
 		return err->status;
-	http->templated = strpbrk(http->url.data + http->origin_len, "{}") != NULL;
-	if (http->templated)
-		return pr_target_check(http->url.data + http->origin_len, &path_rule, err);
-	return POSTROOM_OK;
+	template = http->url.data + http->origin_len;
+	http->templated = strpbrk(template, "{}") != NULL;
+	if (!http->templated)
+		return POSTROOM_OK;
+	if (has_dot_segment(template))
+		return pr_err_set(err, POSTROOM_SINK,
+				  "a part of the path is . or ..; write the path that it leads to");
+	return pr_target_check(template, &path_rule, err);
 }
 
 int pr_http_prepare(struct pr_http *http, struct pr_err *err)
@@ -202,7 +231,8 @@ static bool is_fixed(const struct pr_http *http, const char *name)
 		    http->headers.items[i][len] == ':')
 			return true;
 	}
-	return http->sink.url.user[0] && strcasecmp(name, "authorization") == 0;
+	return (http->sink.url.user[0] || http->sink.url.password[0]) &&
+	       strcasecmp(name, "authorization") == 0;
 }
 
 static bool refuse(struct pr_http_request *request, const struct pr_flight *flight,
@@ -214,6 +244,20 @@ static bool refuse(struct pr_http_request *request, const struct pr_flight *flig
 		 "control characters are not allowed, and in names no spaces or separators");
 	pr_sink_judge(request->item, 1, POSTROOM_REJECTED, flight, reason);
 	return false;
+}
+
+/* Blanks around a value are no part of it, and in HTTP/2 a reason to refuse the request. */
+static void trim_value(struct pr_buf *line, size_t value_at)
+{
+	size_t blanks;
+
+	while (line->len > value_at && strchr(" \t", line->data[line->len - 1]))
+		line->len--;
+	line->data[line->len] = '\0';
+	blanks = strspn(line->data + value_at, " \t");
+	memmove(line->data + value_at, line->data + value_at + blanks,
+		line->len + 1 - value_at - blanks);
+	line->len -= blanks;
 }
 
 static bool put_message_headers(struct pr_http_request *request, const struct pr_flight *flight)
@@ -244,8 +288,9 @@ static bool put_message_headers(struct pr_http_request *request, const struct pr
 			line->data[name_len] = '\0';
 			return refuse(request, flight, "header", line->data);
 		}
+		trim_value(line, value_at);
 		/* For libcurl a line that ends in ';' is a header without a value, one in ':' none at all. */
-		if (strspn(line->data + value_at, " \t") == line->len - value_at) {
+		if (line->len == value_at) {
 			line->len = name_len;
 			pr_buf_putc(line, ';');
 		}
@@ -297,19 +342,6 @@ static void put_own(struct pr_http_request *request, struct pr_span *ret_content
 	pr_buf_puts(&request->line, "Idempotency-Key: ");
 	pr_ce_put_header_value(&request->line, item->dedupe_key ? item->dedupe_key : item->id);
 	add_line(request);
-}
-
-static bool has_dot_segment(const char *path)
-{
-	for (;;) {
-		size_t len = strcspn(path, "/?");
-
-		if ((len == 1 && path[0] == '.') || (len == 2 && path[0] == '.' && path[1] == '.'))
-			return true;
-		if (path[len] != '/')
-			return false;
-		path += len + 1;
-	}
 }
 
 /* The address of this message, where each has its own. */

@@ -60,15 +60,17 @@ static bool read_request(struct request *request)
 static void *serve_connection(void *context)
 {
 	struct request request = { .fd = (int)(intptr_t)context };
+	answer_fn answer;
 	bool more = true;
 
 	while (more && read_request(&request)) {
 		pthread_mutex_lock(&web.lock);
 		pr_buf_append(&web.seen, request.text.data, request.text.len);
 		pr_buf_putc(&web.seen, 0x1e);
+		answer = web.answer;
 		pthread_mutex_unlock(&web.lock);
 		atomic_fetch_add(&web.requests, 1);
-		more = web.answer(&request);
+		more = answer(&request);
 	}
 	close(request.fd);
 	pr_buf_release(&request.text);
@@ -77,14 +79,13 @@ static void *serve_connection(void *context)
 
 static void *serve(void *context)
 {
+	int listener = (int)(intptr_t)context, fd;
 	pthread_attr_t detached;
 	pthread_t thread;
-	int fd;
 
-	(void)context;
 	pthread_attr_init(&detached);
 	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	while ((fd = accept4(web.fd, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+	while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
 		atomic_fetch_add(&web.connections, 1);
 		CHECK(pthread_create(&thread, &detached, serve_connection, (void *)(intptr_t)fd) ==
 		      0);
@@ -104,9 +105,12 @@ void start_server(answer_fn answer)
 	CHECK(listen(web.fd, 200) == 0);
 	CHECK(getsockname(web.fd, (struct sockaddr *)&address, &len) == 0);
 	snprintf(web.base, sizeof(web.base), "http://127.0.0.1:%d", ntohs(address.sin_port));
+	/* Threads of an earlier server of this test may still look. */
+	pthread_mutex_lock(&web.lock);
 	web.answer = answer;
+	pthread_mutex_unlock(&web.lock);
 	if (answer) {
-		CHECK(pthread_create(&thread, NULL, serve, NULL) == 0);
+		CHECK(pthread_create(&thread, NULL, serve, (void *)(intptr_t)web.fd) == 0);
 		pthread_detach(thread);
 	}
 }

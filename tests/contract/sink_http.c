@@ -473,6 +473,48 @@ TEST(K4_a_redirect_that_is_followed_takes_the_message_along)
 	rig_release(&rig);
 }
 
+static bool redirect_always(const struct request *request)
+{
+	say(request, "HTTP/1.1 302 Found\r\nLocation: /new\r\nContent-Length: 0\r\n\r\n");
+	return true;
+}
+
+TEST(K4_one_redirect_more_than_may_be_followed_is_the_answer)
+{
+	postroom_delivery item = run_one(redirect_always, "/old?follow=2");
+
+	CHECK_INT(item.verdict, POSTROOM_UNREACHABLE);
+	CHECK_STR(item.reason, "HTTP 302: it has moved to /new");
+	CHECK_INT(web.requests, 3);
+	rig_release(&rig);
+}
+
+static bool redirect_and_hang(const struct request *request)
+{
+	if (strncmp(request->text.data, "POST /old ", 10) != 0)
+		return hang(request);
+	return redirect_once(request);
+}
+
+static bool redirect_to_nobody(const struct request *request)
+{
+	say(request, "HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:1/\r\n"
+		     "Content-Length: 0\r\n\r\n");
+	return true;
+}
+
+TEST(K4_a_redirect_that_is_followed_is_not_the_answer)
+{
+	postroom_delivery item;
+
+	check_deadline(redirect_and_hang, "/old?follow=1", POSTROOM_FAILED,
+		       "no answer within 200ms");
+	item = run_one(redirect_to_nobody, "/old?follow=1");
+	CHECK_INT(item.verdict, POSTROOM_UNREACHABLE);
+	CHECK_MSG(!strstr(item.reason, "HTTP 307"), "%s", item.reason);
+	rig_release(&rig);
+}
+
 static void *stop_when_asked(void *context)
 {
 	int64_t grace_ms = *(const int64_t *)context;
@@ -519,7 +561,8 @@ TEST(D4_the_end_of_the_grace_ends_requests)
 	begin(hang, "/?connections=2");
 	items = rig_items(&rig, 10);
 	publish_and_stop(50, items, 10);
-	CHECK_INT(items[0].verdict, POSTROOM_FAILED);
+	/* Whoever stops a relay is no failure of a message. */
+	CHECK_INT(items[0].verdict, POSTROOM_UNREACHABLE);
 	CHECK_STR(items[0].reason, "stopped");
 	CHECK_INT(items[9].verdict, POSTROOM_UNTRIED);
 	rig_release(&rig);

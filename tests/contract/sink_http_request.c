@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 
 TEST(K4_a_header_that_http_can_not_carry_is_rejected)
@@ -64,6 +65,25 @@ TEST(K4_headers_of_messages_pass_but_never_replace_ours)
 	rig_release(&rig);
 }
 
+TEST(K4_blanks_around_a_header_value_are_not_sent)
+{
+	begin(answer_ok, "/");
+	CHECK_INT(run_item(item_with("{\"a\":\" \\tx y\\t \",\"b\":\" \"}")).verdict,
+		  POSTROOM_DELIVERED);
+	CHECK_CONTAINS(seen(), "\r\na: x y\r\n");
+	CHECK_CONTAINS(seen(), "\r\nb:\r\n");
+	rig_release(&rig);
+}
+
+TEST(K4_what_is_escaped_in_the_path_stays_escaped)
+{
+	begin(answer_ok, "/projects/group%2Fname%3b/%7Btopic}/\xc3\xa9 %C3%A9");
+	CHECK_INT(run_item(rig_item(&rig, 1, NULL, NULL)).verdict, POSTROOM_DELIVERED);
+	CHECK_CONTAINS(seen(), "POST /projects/group%2Fname%3b/orders.created/%C3%A9%20%C3%A9 "
+			       "HTTP/1.1\r\n");
+	rig_release(&rig);
+}
+
 TEST(K4_the_path_may_be_a_template_that_no_message_can_leave)
 {
 	postroom_delivery item;
@@ -93,6 +113,20 @@ TEST(K4_put_and_credentials_and_fixed_headers)
 	CHECK_INT(run_item(item_with("{\"Authorization\":\"evil\"}")).verdict, POSTROOM_DELIVERED);
 	CHECK_CONTAINS(seen(), "PUT / HTTP/1.1\r\n");
 	CHECK_CONTAINS(seen(), "Authorization: Basic bWU6cGFzc0B3b3Jk\r\n");
+	CHECK(!strstr(seen(), "evil"));
+	rig_release(&rig);
+}
+
+TEST(K4_a_password_without_a_user_is_not_for_messages_to_replace)
+{
+	char url[200];
+
+	rig_init(&rig);
+	start_server(answer_ok);
+	snprintf(url, sizeof(url), "http://:pw@%s/", web.base + strlen("http://"));
+	rig_open(&rig, url);
+	CHECK_INT(run_item(item_with("{\"Authorization\":\"evil\"}")).verdict, POSTROOM_DELIVERED);
+	CHECK_CONTAINS(seen(), "Authorization: Basic OnB3\r\n");
 	CHECK(!strstr(seen(), "evil"));
 	rig_release(&rig);
 }
@@ -221,6 +255,46 @@ TEST(K4_deny_private_looks_at_the_address_and_not_at_the_name)
 	rig_release(&rig);
 }
 
+TEST(K4_a_private_address_beside_one_that_connected_is_not_the_reason)
+{
+	struct pr_http_request request = { .denied = true };
+	postroom_delivery item;
+
+	begin(NULL, "/");
+	item = rig_item(&rig, 1, NULL, NULL);
+	request.http = (struct pr_http *)rig.sink;
+	request.item = &item;
+	request.easy = curl_easy_init();
+	CHECK(request.easy != NULL);
+	pr_http_judge(&request, CURLE_OPERATION_TIMEDOUT, &rig.flight);
+	CHECK_MSG(!strstr(item.reason, "private"), "%s", item.reason);
+	curl_easy_cleanup(request.easy);
+	rig_release(&rig);
+}
+
+/* Of the sockets of this process, how many the kernel gives up after ms without an acknowledgement. */
+static int count_impatient(int ms)
+{
+	int found = 0, value;
+
+	for (int fd = 3; fd < 100; fd++) {
+		socklen_t len = sizeof(value);
+
+		found += getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &len) == 0 &&
+			 value == ms;
+	}
+	return found;
+}
+
+TEST(D5_a_connection_that_leads_nowhere_any_more_ends_with_the_timeout)
+{
+	begin(answer_ok, "/?connections=1");
+	rig.flight.timeout_ms = 123456;
+	CHECK_INT(run_item(rig_item(&rig, 1, NULL, NULL)).verdict, POSTROOM_DELIVERED);
+	CHECK_INT(count_impatient(123456), 1);
+	rig_release(&rig);
+}
+
 TEST(K4_wrong_settings_are_clear_errors_and_show_no_secret)
 {
 	static const struct {
@@ -247,6 +321,13 @@ TEST(K4_wrong_settings_are_clear_errors_and_show_no_secret)
 		{ "https://x/?ca=/no/such/file", "/no/such/file" },
 		{ "https://x/?key=/etc/hosts", "cert" },
 		{ "http://x/?proxy=http://p:1&deny_private=true", "proxy" },
+		{ "http://x/?proxy=gopher://me:hushhush@p:1", "proxy=http://" },
+		{ "http://x/?proxy=http://me:hushhush@p:99999", "proxy=http://" },
+		{ "http://x/?proxy=http://me:hushhush@p%20q:1", "proxy=http://" },
+		{ "https://x/?ca=/etc/hosts", "\"/etc/hosts\" holds no certificate" },
+		{ "https://x/?cert=/etc/hosts", "\"/etc/hosts\" holds no certificate" },
+		{ "http://x/v1/../{topic}", ".." },
+		{ "http://x/%2e/{topic}", ".." },
 		{ "http://x/?source=", "URI" },
 		{ "http://x/{topc}", "{topic}" },
 		{ "http://x/?conections=3", "connections" },

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import threading
 from datetime import datetime, timedelta
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -336,10 +336,99 @@ def K4_without_its_client_certificate_it_is_an_outage(postroom, nginx):
     assert 'HTTP 403' in waits_with(postroom, f'{nginx.url}/members?ca={nginx.home}/ca.pem')
 
 
-def K4_a_locked_key_without_its_password_is_an_outage_and_asks_nobody(postroom, nginx):
+@pytest.mark.parametrize('key,says', [('client.locked', 'key_password='), ('server.key', 'not that of'),
+                                      ('client.pem', 'no key')])
+def K4_a_key_that_can_not_be_used_is_refused_at_the_start_and_asks_nobody(postroom, nginx, key, says):
     postroom.enqueue('a', '1')
-    settings = f'ca={nginx.home}/ca.pem&cert={nginx.home}/client.pem&key={nginx.home}/client.locked'
-    assert 'client.locked' in waits_with(postroom, f'{nginx.url}/members?{settings}')
+    settings = f'ca={nginx.home}/ca.pem&cert={nginx.home}/client.pem&key={nginx.home}/{key}'
+    result = drain(postroom, f'{nginx.url}/members?{settings}')
+    assert result.code != 0 and f'{nginx.home}/{key}' in result.err and says in result.err, result
+
+
+class Wire:
+    """Passes bytes to a server, until cut(): what is connected then hangs, and new ones pass."""
+
+    def __init__(self, url):
+        self.to = urlsplit(url).port
+        self.taken, self.swallowing = [], set()
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.url = f'https://localhost:{self.listener.getsockname()[1]}'
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(('127.0.0.1', self.to))
+            self.taken.append(client)
+            for ends in ((client, server), (server, client)):
+                threading.Thread(target=self.carry, args=(client, *ends), daemon=True).start()
+
+    def carry(self, client, source, target):
+        try:
+            while data := source.recv(65536):
+                if client not in self.swallowing:
+                    target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def cut(self):
+        self.swallowing.update(self.taken)
+
+
+@pytest.fixture
+def wire(nginx):
+    wire = Wire(nginx.url)
+    yield wire
+    wire.listener.close()
+
+
+def D5_a_connection_of_http2_that_swallows_everything_is_left_for_another(postroom, nginx, wire):
+    first = postroom.enqueue('a', '1')
+    relay = postroom.start('relay', '--to', f'{wire.url}/?ca={nginx.home}/ca.pem', '--workers', '1',
+                           '--publish-timeout', '1s')
+    wait_until(lambda: postroom.show(first)['status'] == 'delivered', 'the first message')
+    wire.cut()
+    second = postroom.enqueue('a', '2')
+    wait_until(lambda: postroom.show(second)['status'] == 'delivered', 'the second message')
+    assert {line[0] for line in access_log(nginx, 2)} == {'HTTP/2.0'}
+    relay.terminate()
+    assert relay.wait() == 0
+
+
+@pytest.fixture
+def http2(nginx):
+    """A server that ends the stream of every request for the topic "bad", and takes the others."""
+    program = '''
+        const fs = require('fs'), home = process.argv[1];
+        const keys = { key: fs.readFileSync(home + '/server.key'), cert: fs.readFileSync(home + '/server.pem') };
+        const server = require('http2').createSecureServer(keys);
+        server.on('stream', (stream, headers) => {
+            stream.on('error', () => {});
+            if (headers['ce-type'] === 'bad') { stream.close(11); return; }
+            stream.respond({ ':status': 204 }, { endStream: true });
+        });
+        server.listen(0, '127.0.0.1', () => console.log(server.address().port));
+    '''
+    if not shutil.which('node'):
+        pytest.skip('node is missing')
+    with subprocess.Popen(['node', '-e', program, nginx.home], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE) as process:
+        yield f'https://localhost:{int(process.stdout.readline())}/?ca={nginx.home}/ca.pem'
+        process.kill()
+
+
+def K4_a_stream_that_is_reset_counts_for_its_message_and_stops_no_other(postroom, http2):
+    bad = postroom.enqueue('bad', '1')
+    good = [postroom.enqueue('good', str(n)) for n in range(5)]
+    result = drain(postroom, http2, '--max-attempts', '1')
+    assert [postroom.show(id)['status'] for id in good] == ['delivered'] * 5, result
+    row = postroom.show(bad)
+    assert (row['status'], row['attempts']) == ('dead', 1), result
+    assert 'ENHANCE_YOUR_CALM' in row['last_error']
 
 
 def K4_the_receiver_of_the_manual_works(postroom, tmp_path):

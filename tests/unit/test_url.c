@@ -43,6 +43,17 @@ TEST(urls_come_apart)
 	}
 }
 
+TEST(the_path_is_kept_as_it_was_written_too)
+{
+	struct pr_url url;
+
+	CHECK_INT(pr_url_parse("http://h/group%2Fname%20x?a=%2F", &url, NULL), POSTROOM_OK);
+	CHECK_STR(url.path, "group/name x");
+	CHECK_STR(url.raw_path, "group%2Fname%20x");
+	CHECK_STR(url.settings[0].value, "/");
+	pr_url_release(&url);
+}
+
 TEST(url_settings_are_decoded)
 {
 	struct pr_url url;
