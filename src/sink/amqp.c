@@ -60,17 +60,6 @@ struct batch {
 /* RabbitMQ takes any bytes for a name. */
 static const struct pr_target_rule name_rule = { .max = NAME_MAX_BYTES };
 
-static bool has_template(const char *text)
-{
-	static const char *const fields[] = { "topic", "namespace", "tenant", "key" };
-
-	for (size_t i = 0; text[0] && i < sizeof(fields) / sizeof(*fields); i++) {
-		if (pr_target_uses(text, fields[i]))
-			return true;
-	}
-	return false;
-}
-
 /* Fills exchange_name and key_name. An empty exchange is the default one. */
 static int name_target(struct amqp_sink *amqp, const postroom_delivery *item, struct pr_err *err)
 {
@@ -263,7 +252,7 @@ static postroom_delivery *find_longest(const struct batch *batch)
 static bool blame(struct amqp_sink *amqp, struct batch *batch, const amqp_channel_close_t *close,
 		  const char *sentence)
 {
-	bool named = has_template(amqp->exchange) || strstr(sentence, "topic '");
+	bool named = pr_target_is_template(amqp->exchange) || strstr(sentence, "topic '");
 	bool found = false;
 
 	if (batch->left == 0)
