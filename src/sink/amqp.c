@@ -411,7 +411,10 @@ static void judge_exchanges(struct batch *batch)
 	}
 }
 
-/* Whether the server, its heartbeats included, was heard in the last half of the timeout. */
+/*
+ * Whether the server was heard in the last half of the timeout. One that lives is,
+ * unless its heartbeats are further apart than that.
+ */
 static bool is_heard(const struct amqp_sink *amqp, const struct pr_flight *flight)
 {
 	return pr_mono_us() - amqp->link.heard_us < flight->timeout_ms * 1000 / 2;
@@ -548,7 +551,7 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_DURATION,
 	  .offset = offsetof(struct amqp_sink, link.heartbeat_ms),
 	  .value = "DUR",
-	  .fallback = "10s",
+	  .fallback = "5s",
 	  .max = (int64_t)3600 * 1000,
 	  .help = "a server silent for twice as long is gone; whole seconds, 0: never" },
 	{ .name = "ca",
