@@ -189,7 +189,7 @@ __attribute__((noreturn)) static void guard(const char *command, char *const *en
 	if (shell < 0)
 		refuse(SHELL " can not be started: no more processes");
 	setpgid(shell, shell); /* both do it: whoever comes first, the group is there */
-	close_from(0); /* it has worked before */
+	close_from(0);
 	watch_over(shell);
 }
 
