@@ -227,11 +227,11 @@ static bool is_cut(const char *sentence)
 	return len >= 3 && strcmp(sentence + len - 3, "...") == 0;
 }
 
-/* Whether the server's sentence has the name in quotes, as far as it goes. */
+/* Whether the server's sentence has the name behind what ends in a quote, as far as it goes. */
 static bool quotes(const char *sentence, const char *what, const char *name)
 {
 	char quoted[NAME_MAX_BYTES + 20];
-	size_t len = (size_t)snprintf(quoted, sizeof(quoted), "%s '%s' ", what, name);
+	size_t len = (size_t)snprintf(quoted, sizeof(quoted), "%s%s' ", what, name);
 	const char *at = sentence;
 
 	while ((at = strstr(at, what))) {
@@ -251,11 +251,11 @@ static bool is_meant(struct amqp_sink *amqp, const postroom_delivery *item, cons
 
 	if (name_target(amqp, item, NULL) < 0)
 		return false;
-	exchange = quotes(sentence, "exchange", pr_buf_text(&amqp->exchange_name));
+	exchange = quotes(sentence, "exchange '", pr_buf_text(&amqp->exchange_name));
 	if (!strstr(sentence, "topic '"))
 		return exchange;
 	/* The exchange stands behind the topic, if there is room. */
-	return quotes(sentence, "topic", pr_buf_text(&amqp->key_name)) &&
+	return quotes(sentence, "topic '", pr_buf_text(&amqp->key_name)) &&
 	       (exchange || is_cut(sentence));
 }
 
