@@ -9,8 +9,9 @@
  *    one, go together.
  * 3. Whatever was sent and not confirmed may have arrived: it is sent again. Late
  *    confirmations are for numbers that nobody waits for any more.
- * 4. A server that takes no messages for now is left alone: nothing more is sent,
- *    and the connection stays, since what is in it arrives in the end.
+ * 4. A server that takes no messages for now is left alone: nothing more is begun,
+ *    and the connection stays, since what is in it arrives in the end. What has not
+ *    begun to leave is taken back: it would arrive behind what others deliver until then.
  * 5. An exchange that is refused where others are taken is no outage.
  */
 #include "base/time.h"
@@ -41,6 +42,7 @@ struct amqp_sink {
 /* A message on its way; the server counts them as they were sent. */
 struct sent {
 	size_t index;
+	uint64_t place; /* of its first byte on the connection */
 	int64_t until_us;
 	bool answered;
 };
@@ -59,17 +61,6 @@ struct batch {
 
 /* RabbitMQ takes any bytes for a name. */
 static const struct pr_target_rule name_rule = { .max = NAME_MAX_BYTES };
-
-static bool has_template(const char *text)
-{
-	static const char *const fields[] = { "topic", "namespace", "tenant", "key" };
-
-	for (size_t i = 0; text[0] && i < sizeof(fields) / sizeof(*fields); i++) {
-		if (pr_target_uses(text, fields[i]))
-			return true;
-	}
-	return false;
-}
 
 /* Fills exchange_name and key_name. An empty exchange is the default one. */
 static int name_target(struct amqp_sink *amqp, const postroom_delivery *item, struct pr_err *err)
@@ -112,6 +103,7 @@ static int begin_some(struct amqp_sink *amqp, struct batch *batch, struct pr_err
 	while (link->out.len - link->out_at < WAITING_BYTES &&
 	       batch->left < pr_flight_most(batch->flight, batch->queue.count)) {
 		size_t index = pr_queue_next(&batch->queue, batch->flight);
+		uint64_t place = pr_amqp_place(link);
 		postroom_delivery *item;
 		int status;
 
@@ -125,6 +117,7 @@ static int begin_some(struct amqp_sink *amqp, struct batch *batch, struct pr_err
 		}
 		batch->sent[batch->count++] = (struct sent){
 			.index = index,
+			.place = place,
 			.until_us = pr_mono_us() + batch->flight->timeout_ms * 1000,
 		};
 		batch->left++;
@@ -202,6 +195,8 @@ static void heed_header(struct amqp_sink *amqp, struct batch *batch, amqp_bytes_
 	if (amqp_decode_properties(AMQP_BASIC_CLASS, &amqp->link.pool, encoded, &decoded) < 0)
 		return;
 	properties = decoded;
+	if (!(properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG))
+		return;
 	for (size_t i = batch->oldest; i < batch->count; i++) {
 		postroom_delivery *item = item_of(batch, &batch->sent[i]);
 
@@ -224,18 +219,44 @@ static void judge_rest(struct batch *batch, postroom_verdict verdict, const char
 	batch->left = 0;
 }
 
-/* Whether the server's sentence is about this message: it puts names in quotes. */
-static bool is_meant(struct amqp_sink *amqp, const postroom_delivery *item, const char *sentence)
+/* RabbitMQ ends what is longer than 255 bytes with dots. */
+static bool is_cut(const char *sentence)
+{
+	size_t len = strlen(sentence);
+
+	return len >= 3 && strcmp(sentence + len - 3, "...") == 0;
+}
+
+/* Whether the server's sentence has the name behind what ends in a quote, as far as it goes. */
+static bool quotes(const char *sentence, const char *what, const char *name)
 {
 	char quoted[NAME_MAX_BYTES + 20];
+	size_t len = (size_t)snprintf(quoted, sizeof(quoted), "%s%s' ", what, name);
+	const char *at = sentence;
+
+	while ((at = strstr(at, what))) {
+		size_t there = strlen(at) - (is_cut(sentence) ? 3 : 0);
+
+		if (strncmp(at, quoted, is_cut(sentence) && there < len ? there : len) == 0)
+			return true;
+		at++;
+	}
+	return false;
+}
+
+/* Whether the server's sentence is about this message. */
+static bool is_meant(struct amqp_sink *amqp, const postroom_delivery *item, const char *sentence)
+{
+	bool exchange;
 
 	if (name_target(amqp, item, NULL) < 0)
 		return false;
-	snprintf(quoted, sizeof(quoted), "exchange '%s' ", pr_buf_text(&amqp->exchange_name));
-	if (!strstr(sentence, quoted))
-		return false;
-	snprintf(quoted, sizeof(quoted), "topic '%s' ", pr_buf_text(&amqp->key_name));
-	return !strstr(sentence, "topic '") || strstr(sentence, quoted);
+	exchange = quotes(sentence, "exchange '", pr_buf_text(&amqp->exchange_name));
+	if (!strstr(sentence, "topic '"))
+		return exchange;
+	/* The exchange stands behind the topic, if there is room. */
+	return quotes(sentence, "topic '", pr_buf_text(&amqp->key_name)) &&
+	       (exchange || is_cut(sentence));
 }
 
 /* Of those not answered, the one with the longest body; they are at least one. */
@@ -263,7 +284,7 @@ static postroom_delivery *find_longest(const struct batch *batch)
 static bool blame(struct amqp_sink *amqp, struct batch *batch, const amqp_channel_close_t *close,
 		  const char *sentence)
 {
-	bool named = has_template(amqp->exchange) || strstr(sentence, "topic '");
+	bool named = pr_target_is_template(amqp->exchange) || strstr(sentence, "topic '");
 	bool found = false;
 
 	if (batch->left == 0)
@@ -304,14 +325,16 @@ static void begin_anew(struct batch *batch)
 static int heed_close(struct amqp_sink *amqp, struct batch *batch,
 		      const amqp_channel_close_t *close, struct pr_err *err)
 {
-	int64_t until_us = pr_mono_us() + batch->flight->timeout_ms * 1000;
 	char sentence[400];
+	int64_t until_us;
 
 	snprintf(sentence, sizeof(sentence), "the server refuses (%d): %.*s", close->reply_code,
 		 (int)close->reply_text.len,
 		 close->reply_text.len ? (const char *)close->reply_text.bytes : "");
 	if (!blame(amqp, batch, close, sentence))
 		return pr_err_set(err, POSTROOM_UNAVAILABLE, "%s", sentence);
+	/* The lease is sure to last for one timeout, not for a second one. */
+	until_us = batch->sent[batch->oldest].until_us;
 	begin_anew(batch);
 	/* What waits to be sent goes first; the server drops it. */
 	return pr_amqp_reopen(&amqp->link, batch->flight, until_us, err);
@@ -344,6 +367,17 @@ static int heed(struct amqp_sink *amqp, struct batch *batch, const struct pr_amq
 	}
 }
 
+/* Those that have not begun to leave stay UNTRIED. */
+static void take_back(struct amqp_sink *amqp, struct batch *batch)
+{
+	while (batch->count > batch->oldest &&
+	       pr_amqp_take_back(&amqp->link, batch->sent[batch->count - 1].place)) {
+		batch->count--;
+		batch->left--;
+		amqp->link.tag--;
+	}
+}
+
 /* Until each that was begun has its answer and none is left that may begin. */
 static int exchange(struct amqp_sink *amqp, struct batch *batch, struct pr_err *err)
 {
@@ -361,6 +395,7 @@ static int exchange(struct amqp_sink *amqp, struct batch *batch, struct pr_err *
 		if (status < 0)
 			return status;
 		if (amqp->link.blocked) {
+			take_back(amqp, batch);
 			judge_rest(batch, POSTROOM_UNREACHABLE, amqp->link.why);
 			return POSTROOM_OK;
 		}
@@ -374,6 +409,15 @@ static void judge_exchanges(struct batch *batch)
 		if (batch->queue.items[i].verdict == POSTROOM_UNREACHABLE)
 			batch->queue.items[i].verdict = POSTROOM_FAILED;
 	}
+}
+
+/*
+ * Whether the server was heard in the last half of the timeout. One that lives is,
+ * unless its heartbeats are further apart than that.
+ */
+static bool is_heard(const struct amqp_sink *amqp, const struct pr_flight *flight)
+{
+	return pr_mono_us() - amqp->link.heard_us < flight->timeout_ms * 1000 / 2;
 }
 
 /* A failure is an error that all of the items share, and nothing has been sent. */
@@ -395,10 +439,11 @@ static int publish_batch(struct amqp_sink *amqp, postroom_delivery *items, size_
 			judge_exchanges(&batch);
 		return POSTROOM_OK;
 	}
-	/* Unanswered where others were answered: the server lives, it is about the message. */
+	/* Unanswered where others were answered: if the server lives, it is about the message. */
 	judge_rest(&batch,
-		   failure.native == ETIMEDOUT && batch.delivered > 0 ? POSTROOM_FAILED
-								      : POSTROOM_UNREACHABLE,
+		   failure.native == ETIMEDOUT && batch.delivered > 0 && is_heard(amqp, flight)
+			   ? POSTROOM_FAILED
+			   : POSTROOM_UNREACHABLE,
 		   failure.text);
 	pr_amqp_hang_up(&amqp->link);
 	return POSTROOM_OK;
@@ -448,6 +493,10 @@ static int open_amqp(struct pr_sink *sink, struct pr_err *err)
 				  "amqp: the user \"%s\" has no password; write "
 				  "amqp://USER:PASSWORD@HOST/VHOST/EXCHANGE",
 				  sink->url.user);
+	if (!sink->url.user[0] && sink->url.password[0])
+		return pr_err_set(err, POSTROOM_SINK,
+				  "amqp: there is a password, but no user; write "
+				  "amqp://USER:PASSWORD@HOST/VHOST/EXCHANGE");
 	divide_path(amqp);
 	if (strlen(amqp->link.vhost) > NAME_MAX_BYTES)
 		return pr_err_set(err, POSTROOM_SINK, "amqp: the vhost is longer than %d bytes",
@@ -490,7 +539,7 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_DURATION,
 	  .offset = offsetof(struct amqp_sink, link.heartbeat_ms),
 	  .value = "DUR",
-	  .fallback = "10s",
+	  .fallback = "5s",
 	  .max = (int64_t)3600 * 1000,
 	  .help = "a server silent for twice as long is gone; whole seconds, 0: never" },
 	PR_TLS_PARAMS(struct amqp_sink, "amqps"),

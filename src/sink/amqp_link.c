@@ -23,6 +23,7 @@
 #define CONTENT_HEAD 12	 /* class, weight, size of the body */
 #define METHOD_ROOM 8192 /* more than any method of ours takes */
 #define POOL_PAGE 4096
+#define TLS_RECORD 16384 /* what TLS may hold of the beginning, and will have again */
 
 void pr_amqp_link_init(struct pr_amqp_link *link)
 {
@@ -151,6 +152,19 @@ int pr_amqp_put_content(struct pr_amqp_link *link, amqp_basic_properties_t *prop
 	return POSTROOM_OK;
 }
 
+uint64_t pr_amqp_place(const struct pr_amqp_link *link)
+{
+	return link->gone + (link->out.len - link->out_at);
+}
+
+bool pr_amqp_take_back(struct pr_amqp_link *link, uint64_t place)
+{
+	if (place < link->gone + (link->tls ? TLS_RECORD : 0))
+		return false;
+	link->out.len = link->out_at + (size_t)(place - link->gone);
+	return true;
+}
+
 static int flush(struct pr_amqp_link *link, struct pr_err *err)
 {
 	if (link->out.failed)
@@ -164,6 +178,7 @@ static int flush(struct pr_amqp_link *link, struct pr_err *err)
 		if (n == 0)
 			return POSTROOM_OK;
 		link->out_at += (size_t)n;
+		link->gone += (uint64_t)n;
 		link->sent_us = pr_mono_us();
 	}
 	link->out_at = 0;
@@ -468,6 +483,7 @@ static int connect_link(struct pr_amqp_link *link, const struct pr_flight *fligh
 		return status;
 	link->connected = true;
 	link->in_at = link->out_at = 0;
+	link->gone = 0;
 	pr_sink_trim(&link->in);
 	pr_sink_trim(&link->out);
 	link->frame_max = FRAME_MAX;

@@ -28,6 +28,7 @@ struct pr_amqp_link {
 	struct pr_wire wire;
 	struct pr_buf in, out;
 	size_t in_at, out_at; /* up to here read and sent */
+	uint64_t gone;	      /* bytes that were sent on this connection */
 	size_t frame_max;
 	int64_t heard_us, sent_us;
 	uint64_t tag; /* of the last message sent on this channel */
@@ -65,6 +66,11 @@ void pr_amqp_put_method(struct pr_amqp_link *link, amqp_method_number_t method, 
  */
 int pr_amqp_put_content(struct pr_amqp_link *link, amqp_basic_properties_t *properties, size_t room,
 			const void *body, size_t len, struct pr_err *err);
+
+/* Where in all that this connection sends the next will stand that is put. */
+uint64_t pr_amqp_place(const struct pr_amqp_link *link);
+/* Takes back all that was put from there on; false when it may have begun to leave. */
+bool pr_amqp_take_back(struct pr_amqp_link *link, uint64_t place);
 
 /*
  * Sends what has been put and takes in what has come, waiting once for either.

@@ -42,6 +42,11 @@ static int open_pidfd(pid_t pid)
 	return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
+static bool close_from(unsigned int first)
+{
+	return syscall(SYS_close_range, first, ~0U, 0) == 0;
+}
+
 static void close_fd(int *fd)
 {
 	if (*fd >= 0)
@@ -57,8 +62,14 @@ int pr_child_check(struct pr_err *err)
 	if (fd < 0)
 		return pr_err_errno(
 			err, POSTROOM_SINK,
-			"exec: this system has no pidfd_open (Linux 5.4 or later has it)");
+			"exec: this system has no pidfd_open (Linux 5.3 or later has it)");
 	close(fd);
+	/* Nobody has this one. */
+	if (!close_from(~0U))
+		return pr_err_errno(
+			err, POSTROOM_SINK,
+			"exec: this system has no close_range (Linux 5.9 or later has it), so that "
+			"commands would inherit our files");
 	sigaction(SIGCHLD, NULL, &action);
 	if (action.sa_handler == SIG_IGN || (action.sa_flags & SA_NOCLDWAIT))
 		return pr_err_set(err, POSTROOM_SINK,
@@ -170,14 +181,15 @@ __attribute__((noreturn)) static void guard(const char *command, char *const *en
 		if (above[i] < 0 || dup2(above[i], i) < 0)
 			leave(126); /* better no command than one with streams of ours */
 	}
-	syscall(SYS_close_range, 3, ~0U, 0);
+	if (!close_from(3))
+		refuse(SHELL " can not be started: without close_range it has our files");
 	shell = _Fork();
 	if (shell == 0)
 		become(command, environment);
 	if (shell < 0)
 		refuse(SHELL " can not be started: no more processes");
 	setpgid(shell, shell); /* both do it: whoever comes first, the group is there */
-	syscall(SYS_close_range, 0, ~0U, 0);
+	close_from(0);
 	watch_over(shell);
 }
 

@@ -10,11 +10,14 @@
  *    any of it is DELIVERED. What could not be written is cut off again.
  * 4. Nothing is written to a file that no longer has this name: it would go
  *    down with it.
+ * 5. A lock that others have in turn is no outage: whoever misses it has not been
+ *    tried. One that nobody writes under is.
  *
  * Past a limit on file sizes a write raises SIGXFSZ: the program must ignore it.
  */
 #include "base/time.h"
 #include "sink/sink.h"
+#include "sink/target.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -78,12 +81,6 @@ static int open_fd(struct file_sink *file, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-static bool has_template(const char *path)
-{
-	return strstr(path, "{topic}") || strstr(path, "{namespace}") || strstr(path, "{tenant}") ||
-	       strstr(path, "{key}");
-}
-
 static int open_file(struct pr_sink *sink, struct pr_err *err)
 {
 	struct file_sink *file = (struct file_sink *)sink;
@@ -95,7 +92,7 @@ static int open_file(struct pr_sink *sink, struct pr_err *err)
 	if (!file->path[0])
 		return pr_err_set(err, POSTROOM_SINK, "file: needs a path, as in %s",
 				  pr_sink_file.example);
-	if (has_template(file->path))
+	if (pr_target_is_template(file->path))
 		return pr_err_set(
 			err, POSTROOM_SINK,
 			"file: all messages go to one file: its path can not hold {topic} "
@@ -125,10 +122,18 @@ static bool still_named(const struct file_sink *file)
 	       open_st.st_dev == path_st.st_dev && open_st.st_ino == path_st.st_ino;
 }
 
+static off_t size_of(const struct file_sink *file)
+{
+	struct stat st;
+
+	return fstat(file->fd, &st) == 0 ? st.st_size : 0;
+}
+
 /* Takes the lock of the file that has the path now. POSTROOM_STOPPED: it was not even tried. */
 static int take_lock(struct file_sink *file, const struct pr_flight *flight, struct pr_err *err)
 {
 	int status = pr_err_set(err, POSTROOM_STOPPED, "no time to begin");
+	off_t size = -1; /* when the lock was missed first */
 	struct pollfd none[1];
 
 	while (pr_flight_may_begin(flight)) {
@@ -140,15 +145,19 @@ static int take_lock(struct file_sink *file, const struct pr_flight *flight, str
 			close_fd(file); /* moved away or deleted; the lock goes with it */
 		} else if (errno == EWOULDBLOCK) {
 			status = pr_err_set(err, POSTROOM_BUSY,
-					    "file: \"%s\" is locked by another process",
+					    "file: \"%s\" is locked by another process, which "
+					    "writes nothing; lslocks shows which",
 					    file->path);
+			size = size < 0 ? size_of(file) : size;
 			pr_flight_poll(flight, none, 1, pr_mono_us() + LOCK_PAUSE_MS * 1000);
 		} else {
 			return pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" can not be locked",
 					    file->path);
 		}
 	}
-	return pr_stop_requested(flight->stop) ? POSTROOM_STOPPED : status;
+	if (pr_stop_requested(flight->stop) || (size >= 0 && size_of(file) > size))
+		return POSTROOM_STOPPED;
+	return status;
 }
 
 /* True unless the file ends in the middle of a line. */

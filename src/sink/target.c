@@ -121,6 +121,17 @@ bool pr_target_uses(const char *template, const char *field)
 	return false;
 }
 
+bool pr_target_is_template(const char *text)
+{
+	struct piece piece;
+
+	while (next_piece(&text, &piece)) {
+		if (is_known(&piece))
+			return true;
+	}
+	return false;
+}
+
 static const char *value_of(const struct piece *piece, const postroom_delivery *item)
 {
 	const char *value = item->key;

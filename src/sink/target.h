@@ -29,6 +29,9 @@ int pr_target_check(const char *template, const struct pr_target_rule *rule, str
 /* Whether the template names a field, as in pr_target_uses(template, "tenant"). */
 bool pr_target_uses(const char *template, const char *field);
 
+/* Whether the text names any field. An empty one does not. */
+bool pr_target_is_template(const char *text);
+
 /*
  * Appends the message's own name; only for a template that has been checked. A
  * name that turns out empty or too long is POSTROOM_INVALID: the message's own fault.

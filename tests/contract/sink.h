@@ -33,6 +33,8 @@ postroom_delivery rig_item(struct rig *rig, int number, const char *key, const c
 postroom_delivery *rig_items(struct rig *rig, size_t count);
 /* A publish that must not break the sink, with AMPLE_MS to begin. */
 void rig_publish(struct rig *rig, postroom_delivery *items, size_t count);
+/* A batch whose messages all share the fate of an outage, with a reason that says this. */
+void rig_check_outage(struct rig *rig, const char *says);
 
 /* The whole file; "" if there is none. The buffer is the caller's. */
 void read_file(const char *path, struct pr_buf *out);

@@ -4,10 +4,15 @@
 
 #include "base/time.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -642,6 +647,38 @@ TEST(K3_ignored_sigchld_is_a_clear_error)
 	signal(SIGCHLD, SIG_IGN);
 	CHECK_INT(pr_sink_open("exec:true", &none, &err), POSTROOM_SINK);
 	CHECK_CONTAINS(err.text, "SIGCHLD");
+}
+
+/* As a kernel that does not have the call. */
+static void take_away(int call)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned int)call, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { .len = sizeof(filter) / sizeof(*filter), .filter = filter };
+
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+TEST(K3_a_system_that_can_not_keep_our_descriptors_from_a_command_is_a_clear_error)
+{
+	struct pr_sink *none = NULL;
+	struct pr_err err = { 0 };
+	postroom_delivery item;
+
+	begin("exec:touch ran");
+	take_away(SYS_close_range);
+	item = run_item(rig_item(&rig, 1, NULL, NULL));
+	CHECK_INT(item.verdict, POSTROOM_UNREACHABLE);
+	CHECK_CONTAINS(item.reason, "close_range");
+	CHECK(!exists("ran"));
+	CHECK_INT(pr_sink_open("exec:true", &none, &err), POSTROOM_SINK);
+	CHECK_CONTAINS(err.text, "Linux 5.9");
+	rig_release(&rig);
 }
 
 static void check_outage(postroom_delivery item)

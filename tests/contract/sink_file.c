@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -203,6 +204,44 @@ TEST(K2_a_lock_that_is_not_given_back_holds_us_until_the_deadline_only)
 	close(fd);
 	publish_one(1, POSTROOM_DELIVERED, NULL);
 	check_lines("out", 1, 0);
+	rig_release(&rig);
+}
+
+static _Atomic bool enough;
+
+static void *append_lines(void *context)
+{
+	size_t *written = context;
+	int fd = open("out", O_WRONLY | O_APPEND | O_CLOEXEC);
+
+	for (; !enough; (*written)++) {
+		CHECK_INT(write(fd, "{}\n", 3), 3);
+		wait_a_moment();
+	}
+	close(fd);
+	return NULL;
+}
+
+TEST(K2_whoever_does_not_get_the_lock_while_others_write_has_not_been_tried)
+{
+	postroom_delivery item;
+	pthread_t other;
+	size_t written = 0;
+	int fd;
+
+	begin("file:out");
+	fd = open("out", O_RDWR | O_CLOEXEC);
+	CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
+	item = rig_item(&rig, 1, NULL, NULL);
+	rig.flight.begin_until_us = pr_mono_us() + 500 * 1000;
+	CHECK(pthread_create(&other, NULL, append_lines, &written) == 0);
+	CHECK_INT(rig.sink->ops->publish(rig.sink, &item, 1, &rig.flight, &rig.err), POSTROOM_OK);
+	enough = true;
+	pthread_join(other, NULL);
+	CHECK_MSG(item.verdict == POSTROOM_UNTRIED, "%d: %s", item.verdict, item.reason);
+	close(fd);
+	publish_one(1, POSTROOM_DELIVERED, NULL);
+	check_lines("out", written + 1, 0);
 	rig_release(&rig);
 }
 

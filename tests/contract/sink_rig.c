@@ -86,6 +86,18 @@ void rig_publish(struct rig *rig, postroom_delivery *items, size_t count)
 	pr_log_flush(&rig->log);
 }
 
+void rig_check_outage(struct rig *rig, const char *says)
+{
+	postroom_delivery *items = rig_items(rig, 3);
+
+	rig_publish(rig, items, 3);
+	for (size_t i = 0; i < 3; i++) {
+		CHECK_MSG(items[i].verdict == POSTROOM_UNREACHABLE, "%d: %s", items[i].verdict,
+			  items[i].reason);
+		CHECK_CONTAINS(items[i].reason, says);
+	}
+}
+
 void read_file(const char *path, struct pr_buf *out)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -74,6 +74,8 @@ static bool pass(struct proxy *proxy, int from, int to, bool answer)
 		return false;
 	if (!answer)
 		proxy->requested += (size_t)n;
+	else if (mode == PROXY_ONCE)
+		proxy->mode = PROXY_MUTE;
 	return true;
 }
 

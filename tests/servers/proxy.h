@@ -13,6 +13,7 @@ enum proxy_mode {
 	PROXY_BYTES, /* byte by byte, both ways */
 	PROXY_DELAY, /* each piece a little later */
 	PROXY_MUTE,  /* requests pass, answers are thrown away */
+	PROXY_ONCE,  /* one more answer passes; then it is MUTE */
 	PROXY_CUT,   /* requests pass, the first answer ends the connection instead */
 	PROXY_STALL, /* nothing passes on the connections there are; new ones are like PASS */
 };

@@ -118,6 +118,8 @@ TEST(a_target_says_which_fields_it_uses)
 	CHECK(pr_target_uses("", "topic") && !pr_target_uses("", "tenant"));
 	CHECK(pr_target_uses("a:{tenant}", "tenant"));
 	CHECK(!pr_target_uses("{{tenant}}", "tenant") && !pr_target_uses("tenant", "tenant"));
+	CHECK(pr_target_is_template("a:{key}") && pr_target_is_template("{{{topic}"));
+	CHECK(!pr_target_is_template("") && !pr_target_is_template("{{key}}"));
 }
 
 TEST(a_dot_that_leaves_an_empty_part_is_escaped_where_names_have_parts)

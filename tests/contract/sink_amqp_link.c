@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What amqp: promises of its connection, against a real server that is slow, deaf or asleep. */
+#include "contract/sink_amqp.h"
+
+#include "base/time.h"
+#include "servers/amqp.h"
+#include "servers/proxy.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#define LONG ((size_t)17 * 1024 * 1024) /* more than the way to the server takes */
+#define SHORT_MS 200
+
+static struct proxy proxy;
+
+TEST(K8_a_server_that_is_short_of_memory_is_an_outage_and_is_sent_nothing_more)
+{
+	postroom_delivery *item;
+	int before;
+
+	start();
+	open_own("");
+	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
+	amqp_control("set_vm_memory_high_watermark absolute 1000");
+	item = publish_one("a");
+	CHECK_INT(item->verdict, POSTROOM_UNREACHABLE);
+	CHECK_CONTAINS(item->reason, "takes no messages now: low on memory");
+	for (int i = 0; i < 5; i++)
+		rig_check_outage(&amqp_rig, "low on memory");
+	amqp_control("set_vm_memory_high_watermark 0.8");
+	while (publish_one("b")->verdict != POSTROOM_DELIVERED)
+		wait_a_moment();
+	/* What the server had not read when it closed its ears came through in the end, once. */
+	before = amqp_length(&server, amqp_own());
+	CHECK_MSG(before == 3, "%d", before);
+	rig_release(&amqp_rig);
+}
+
+/* On the way to the server there is little room from now on. */
+static void narrow_the_way(void)
+{
+	static const int size = 32 * 1024;
+	int narrowed = 0;
+
+	for (int fd = 3; fd < 100; fd++) {
+		struct sockaddr_in peer = { 0 };
+		socklen_t len = sizeof(peer);
+
+		if (getpeername(fd, (struct sockaddr *)&peer, &len) == 0 &&
+		    ntohs(peer.sin_port) == server.port)
+			narrowed += setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) == 0;
+	}
+	CHECK_INT(narrowed, 1);
+}
+
+static void *wake_later(void *context)
+{
+	for (int i = 0; i < 60; i++) /* meanwhile the way to it fills up */
+		wait_a_moment();
+	CHECK(kill(server.pid, SIGCONT) == 0);
+	return context;
+}
+
+TEST(K8_what_had_not_left_when_the_server_closed_its_ears_never_leaves)
+{
+	enum { COUNT = 300, SIZE = 10000 };
+	char *body = calloc(SIZE, 1);
+	int64_t patience_us = pr_mono_us() + AMPLE_MS * 1000;
+	int unreachable = 0;
+	postroom_delivery *items;
+	pthread_t waker;
+
+	start();
+	open_own("?heartbeat=0s");
+	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
+	narrow_the_way();
+	amqp_control("set_vm_memory_high_watermark absolute 1000");
+	server_stop(&server);
+	items = rig_items(&amqp_rig, COUNT);
+	for (size_t i = 0; i < COUNT; i++) {
+		items[i].body = body;
+		items[i].body_len = SIZE;
+	}
+	CHECK(pthread_create(&waker, NULL, wake_later, NULL) == 0);
+	rig_publish(&amqp_rig, items, COUNT);
+	pthread_join(waker, NULL);
+	amqp_control("set_vm_memory_high_watermark 0.8");
+	for (size_t i = 0; i < COUNT; i++) {
+		CHECK(items[i].verdict == POSTROOM_UNREACHABLE ||
+		      items[i].verdict == POSTROOM_UNTRIED);
+		unreachable += items[i].verdict == POSTROOM_UNREACHABLE;
+	}
+	CHECK(unreachable > 0 && unreachable < COUNT);
+	/* All that may arrive do so by themselves, save one that had left in part. */
+	while (amqp_length(&server, amqp_own()) < 1 + unreachable - 1) {
+		CHECK_MSG(pr_mono_us() < patience_us, "%d of %d",
+			  amqp_length(&server, amqp_own()) - 1, unreachable);
+		wait_a_moment();
+	}
+	while (publish_one("b")->verdict != POSTROOM_DELIVERED)
+		wait_a_moment();
+	CHECK_INT(amqp_length(&server, amqp_own()), 1 + unreachable + 1);
+	rig_release(&amqp_rig);
+	free(body);
+}
+
+TEST(K8_a_connection_closed_while_idle_costs_nothing)
+{
+	start();
+	proxy_start(&proxy, server.port);
+	open_at(proxy.port, pr_arena_printf(&amqp_rig.arena, "/%%2F/%s?heartbeat=1s", amqp_own()));
+	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
+	while (proxy.ended == 0) /* the server misses our heartbeats */
+		wait_a_moment();
+	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
+	open_own("?heartbeat=0s");
+	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
+	amqp_control("close_all_connections maintenance");
+	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
+	CHECK_INT(amqp_length(&server, amqp_own()), 4);
+	proxy_end(&proxy);
+	rig_release(&amqp_rig);
+}
+
+TEST(K8_a_server_silent_for_two_heartbeats_is_given_up_before_the_deadline)
+{
+	postroom_delivery *item;
+
+	start();
+	proxy_start(&proxy, server.port);
+	open_at(proxy.port, pr_arena_printf(&amqp_rig.arena, "/%%2F/%s?heartbeat=1s", amqp_own()));
+	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
+	proxy.mode = PROXY_MUTE;
+	item = publish_one("a");
+	CHECK_INT(item->verdict, POSTROOM_UNREACHABLE);
+	CHECK_CONTAINS(item->reason, "silent for two heartbeats");
+	proxy_end(&proxy);
+	rig_release(&amqp_rig);
+}
+
+/* how: suspend, and the queue confirms nothing any more; resume. */
+static void treat_queue(const char *how)
+{
+	PR_CLEANUP_BUF struct pr_buf words = { 0 };
+
+	pr_buf_printf(&words,
+		      "eval '{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, "
+		      "<<\"%s\">>)), ok = sys:%s(amqqueue:get_pid(Q)).'",
+		      amqp_own(), how);
+	amqp_control(pr_buf_text(&words));
+}
+
+static void *resume_after_heartbeats(void *context)
+{
+	size_t before = proxy.requested;
+
+	while (proxy.requested == before)
+		wait_a_moment();
+	before = proxy.requested;
+	/* Each is 8 bytes long, and there are two in a second. */
+	while (proxy.requested < before + 8 * 8 && proxy.ended == 0)
+		wait_a_moment();
+	treat_queue("resume");
+	return context;
+}
+
+TEST(K8_our_heartbeats_keep_the_connection_while_a_confirmation_takes_long)
+{
+	postroom_delivery *item;
+	pthread_t other;
+
+	start();
+	proxy_start(&proxy, server.port);
+	open_at(proxy.port, pr_arena_printf(&amqp_rig.arena, "/%%2F/%s?heartbeat=1s", amqp_own()));
+	treat_queue("suspend");
+	CHECK(pthread_create(&other, NULL, resume_after_heartbeats, NULL) == 0);
+	item = publish_one("a");
+	pthread_join(other, NULL);
+	CHECK_MSG(item->verdict == POSTROOM_DELIVERED, "%d: %s", item->verdict, item->reason);
+	CHECK_INT(proxy.ended, 0);
+	proxy_end(&proxy);
+	rig_release(&amqp_rig);
+}
+
+TEST(K8_a_queue_that_does_not_confirm_fails_its_message_alone)
+{
+	postroom_delivery *items;
+
+	start();
+	amqp_declare_queue(&server, own("-other"), -1);
+	amqp_bind(&server, own("-other"), amqp_own(), "other");
+	open_own("?heartbeat=1s");
+	treat_queue("suspend");
+	items = rig_items(&amqp_rig, 3);
+	items[0].topic = items[2].topic = "other";
+	amqp_rig.flight.timeout_ms = 4000; /* several heartbeats of the server */
+	rig_publish(&amqp_rig, items, 3);
+	CHECK_INT(items[0].verdict, POSTROOM_DELIVERED);
+	CHECK_MSG(items[1].verdict == POSTROOM_FAILED, "%d: %s", items[1].verdict, items[1].reason);
+	CHECK_INT(items[2].verdict, POSTROOM_DELIVERED);
+	treat_queue("resume");
+	rig_release(&amqp_rig);
+}
+
+static void *stop_in_mid_batch(void *context)
+{
+	size_t before = proxy.requested;
+
+	while (proxy.requested < before + 10000)
+		wait_a_moment();
+	server_stop(&server);
+	return context;
+}
+
+TEST(K8_a_server_that_hangs_in_mid_batch_is_an_outage_and_costs_no_attempt)
+{
+	enum { COUNT = 400 };
+	static const char *const keys[] = { "a", "b", "c", "d" };
+	size_t delivered = 0, unreachable = 0;
+	postroom_delivery *items;
+	pthread_t stopper;
+
+	start();
+	proxy_start(&proxy, server.port);
+	open_at(proxy.port, pr_arena_printf(&amqp_rig.arena, "/%%2F/%s", amqp_own()));
+	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
+	items = rig_items(&amqp_rig, COUNT);
+	for (size_t i = 0; i < COUNT; i++)
+		items[i].key = keys[i % 4]; /* a round trip for every four */
+	proxy.mode = PROXY_DELAY;
+	amqp_rig.flight.timeout_ms = 1000;
+	CHECK(pthread_create(&stopper, NULL, stop_in_mid_batch, NULL) == 0);
+	rig_publish(&amqp_rig, items, COUNT);
+	pthread_join(stopper, NULL);
+	CHECK(kill(server.pid, SIGCONT) == 0);
+	for (size_t i = 0; i < COUNT; i++) {
+		CHECK_MSG(items[i].verdict != POSTROOM_FAILED, "%s", items[i].reason);
+		delivered += items[i].verdict == POSTROOM_DELIVERED;
+		unreachable += items[i].verdict == POSTROOM_UNREACHABLE;
+	}
+	CHECK(delivered > 0 && delivered < COUNT && unreachable > 0);
+	proxy_end(&proxy);
+	rig_release(&amqp_rig);
+}
+
+#define LATE_MS 4000
+
+static void *answer_late(void *context)
+{
+	int64_t late_us = *(int64_t *)context + LATE_MS * 900;
+
+	while (pr_mono_us() < late_us)
+		wait_a_moment();
+	CHECK(kill(server.pid, SIGCONT) == 0);
+	return NULL;
+}
+
+TEST(K8_a_channel_that_is_closed_late_does_not_lengthen_the_deadline)
+{
+	postroom_delivery *item;
+	int64_t begun_us;
+	pthread_t other;
+
+	start();
+	proxy_start(&proxy, server.port);
+	open_at(proxy.port, "/%2F/{topic}?heartbeat=0s");
+	CHECK_INT(publish_one(amqp_own())->verdict, POSTROOM_DELIVERED);
+	server_stop(&server);
+	proxy.mode = PROXY_ONCE;
+	amqp_rig.flight.timeout_ms = LATE_MS;
+	begun_us = pr_mono_us();
+	CHECK(pthread_create(&other, NULL, answer_late, &begun_us) == 0);
+	item = publish_one("nowhere");
+	/* The promise is a quarter more than the timeout; without it, the timeout twice. */
+	CHECK(pr_mono_us() - begun_us < LATE_MS * 1000 * 3 / 2);
+	pthread_join(other, NULL);
+	CHECK_INT(item->verdict, POSTROOM_UNREACHABLE);
+	CHECK_CONTAINS(item->reason, "no exchange 'nowhere'");
+	proxy_end(&proxy);
+	rig_release(&amqp_rig);
+}
+
+TEST(K8_a_message_longer_than_the_way_keeps_the_deadline_too)
+{
+	char *body = calloc(LONG, 1);
+	postroom_delivery *item;
+
+	CHECK(body != NULL);
+	start();
+	open_own("");
+	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
+	CHECK(kill(server.pid, SIGSTOP) == 0);
+	item = rig_items(&amqp_rig, 1);
+	item->body = body;
+	item->body_len = LONG;
+	amqp_rig.flight.timeout_ms = SHORT_MS;
+	rig_publish(&amqp_rig, item, 1);
+	CHECK(kill(server.pid, SIGCONT) == 0);
+	CHECK_INT(item->verdict, POSTROOM_UNREACHABLE);
+	rig_release(&amqp_rig);
+	free(body);
+}
