@@ -279,14 +279,14 @@ int pr_pgsql_retry(struct postroom_store *base, const struct pr_table *table, co
 		return status;
 	pr_pgsql_number(&params, limit);
 	pr_pgsql_number(&params, filter->older_than_ms);
-	/* In the order of their ids: those of one key stay in the order they had. */
+	/* Found by their ids, of which there is an index; those of one key stay in the order they had. */
 	result = query(pgsql_store(base), table,
-		       "WITH dead AS MATERIALIZED (SELECT id FROM {schema}{table} "
+		       "WITH dead AS MATERIALIZED (SELECT id, seq FROM {schema}{table} "
 		       "WHERE status = 'dead' AND updated_at <= "
 		       "(SELECT clock_timestamp() - $6::bigint * interval '1 millisecond') AND " FILTER
 		       "ORDER BY id LIMIT $5::int FOR UPDATE SKIP LOCKED), "
-		       "numbered AS MATERIALIZED (SELECT id, "
-		       "nextval('{schema}{table}_seq_seq') AS seq FROM dead) "
+		       "numbered AS MATERIALIZED (SELECT id, nextval('{schema}{table}_seq_seq') AS seq "
+		       "FROM (SELECT id FROM dead ORDER BY seq) AS dead) "
 		       "UPDATE {schema}{table} AS t SET seq = numbered.seq, status = 'pending', "
 		       "attempts = 0, apart = 0, next_attempt_at = clock_timestamp(), "
 		       "updated_at = clock_timestamp() FROM numbered "

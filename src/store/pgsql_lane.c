@@ -4,7 +4,8 @@
  *
  * 1. Whoever claims from a lane has its row locked, and takes nothing unless that
  *    row is what it was when the statement began to look: so what it sees of
- *    the lane's messages is the truth. Others skip the lane meanwhile.
+ *    the lane's messages is the truth. Others skip the lane meanwhile. Who puts
+ *    some off for later raises the lane's epoch too, for to others they may be due.
  * 2. Leased by `row`, the messages are written and the lane is free with the
  *    commit; its epoch has grown, so that a statement which began to look before
  *    takes nothing.
@@ -70,11 +71,14 @@
 	"SET apart = CASE WHEN key IS NULL OR attempts > 0 THEN 1 ELSE 3 END "              \
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM met AS m WHERE early "                   \
 	"AND NOT EXISTS (SELECT FROM behind AS b WHERE b.key = m.key AND b.topic = m.topic " \
-	"AND b.namespace = m.namespace AND b.seq < m.seq)))), "                             \
+	"AND b.namespace = m.namespace AND b.seq < m.seq))) RETURNING lane), "              \
 	"fitting AS MATERIALIZED (SELECT * FROM met " PG_BEHIND_NOTHING                     \
 	" AND NOT early AND ((SELECT sum(bytes) FROM met) <= $10::bigint OR "               \
 	"(SELECT sum(m.bytes) <= $10::bigint OR count(*) = 1 FROM met AS m "                \
-	"WHERE (m.lane, m.seq) <= (met.lane, met.seq)))), "
+	"WHERE (m.lane, m.seq) <= (met.lane, met.seq)))), "                                 \
+	"changed AS (UPDATE {schema}postroom_lanes AS l SET epoch = m.epoch FROM mine AS m " \
+	"WHERE l.lane = m.lane AND l.epoch = m.epoch - 1 "                                  \
+	"AND m.lane IN (SELECT lane FROM later) AND m.lane NOT IN (SELECT lane FROM fitting)), "
 
 #define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
 

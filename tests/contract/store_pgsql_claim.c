@@ -7,6 +7,7 @@
 #include "store/pgsql.h"
 #pragma GCC diagnostic pop
 
+#include <signal.h>
 #include <stdlib.h>
 
 static PGconn *conn_of_store(postroom_store *of)
@@ -380,6 +381,35 @@ PGSQL_TEST(C4_a_row_that_somebody_holds_is_passed_over_not_waited_for)
 	batch = claim_one();
 	CHECK_STR(only_item(batch)->payload, "1");
 	postroom_batch_free(batch);
+}
+
+/* More than fits into the socket, to a server that does not read. */
+PGSQL_TEST(D4_a_server_that_reads_nothing_keeps_a_settling_no_longer_than_it_may_take)
+{
+	enum { COUNT = 20000 };
+	struct pr_claim claim = { .limit = COUNT, .max_bytes = 1 << 30, .lease_ms = 60000,
+				  .max_attempts = 10 };
+	struct pr_policy policy = { .max_attempts = 10, .max_error_length = 100 };
+	struct postroom_batch batch = { 0 };
+	postroom_store *stuck = NULL;
+	struct pr_err err = { 0 };
+	int pid;
+
+	fill(COUNT, "", "");
+	CHECK_INT(pr_store_open(&(struct pr_store_config){ .url = url }, &stuck, &err), POSTROOM_OK);
+	CHECK_INT(stuck->ops->claim(stuck, &pr_table_outbox, &claim, &batch, &err), POSTROOM_OK);
+	CHECK_INT(batch.count, COUNT);
+	for (size_t i = 0; i < COUNT; i++)
+		batch.items[i].verdict = POSTROOM_DELIVERED;
+	pgsql_store(stuck)->answer_ms = 100;
+	pid = PQbackendPID(conn_of_store(stuck));
+	CHECK_INT(kill(pid, SIGSTOP), 0);
+	CHECK_INT(stuck->ops->settle(stuck, &pr_table_outbox, batch.items, COUNT, &policy, &err),
+		  POSTROOM_UNAVAILABLE);
+	CHECK_CONTAINS(err.text, "no answer from");
+	CHECK_INT(kill(pid, SIGCONT), 0);
+	pr_batch_release(&batch);
+	pr_store_close(stuck);
 }
 
 #define CLAIMERS 4
