@@ -301,16 +301,23 @@ static void *claim_some(void *context)
 	return NULL;
 }
 
+static void make_odd(void)
+{
+	sql(app, "DROP SCHEMA IF EXISTS odd CASCADE");
+	sql(app, "CREATE SCHEMA odd");
+}
+
 #define WAIT "SELECT pg_advisory_xact_lock_shared(1); "
 
-/* What stands in public comes before the database's own functions, and may wait for app. */
+/* The functions of the schema odd come before the database's own, and may wait for app. */
 static void open_odd(struct claimer *claimer)
 {
 	struct pr_err err = { 0 };
 	char odd_url[400];
 
-	url_with_options("-c search_path=public,pg_catalog", odd_url);
-	CHECK_MSG(pr_store_open(&(struct pr_store_config){ .url = odd_url }, &claimer->by, &err) >= 0,
+	url_with_options("-c search_path=odd,pg_catalog", odd_url);
+	CHECK_MSG(pr_store_open(&(struct pr_store_config){ .url = odd_url, .schema = "public" },
+				&claimer->by, &err) >= 0,
 		  "%s", err.text);
 	/* What it does only once is done here. */
 	claim_some(claimer);
@@ -350,7 +357,8 @@ TEST_ON_PGSQL(D6_what_was_given_back_meanwhile_is_not_overtaken)
 	struct claimer claimer = { 0 };
 	postroom_batch *batch;
 
-	sql(app, "CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
+	make_odd();
+	sql(app, "CREATE FUNCTION odd.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
 		 "'" WAIT "SELECT pg_catalog.clock_timestamp()'");
 	open_odd(&claimer);
 	put_some(2, "a");
@@ -369,9 +377,10 @@ TEST_ON_PGSQL(D6_what_was_put_off_meanwhile_is_not_claimed_as_it_was)
 {
 	struct claimer claimer = { 0 };
 
-	sql(app, "CREATE FUNCTION public.unnest(smallint[]) RETURNS SETOF smallint LANGUAGE sql AS "
+	make_odd();
+	sql(app, "CREATE FUNCTION odd.unnest(smallint[]) RETURNS SETOF smallint LANGUAGE sql AS "
 		 "'" WAIT "SELECT pg_catalog.unnest($1)'");
-	sql(app, "CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
+	sql(app, "CREATE FUNCTION odd.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
 		 "'SELECT pg_catalog.clock_timestamp() + interval ''1 hour'' '");
 	open_odd(&claimer);
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, next_attempt_at) "
