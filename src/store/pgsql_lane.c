@@ -438,7 +438,7 @@ static int await_lanes(struct pgsql_store *store, struct pr_err *err)
 	}
 }
 
-static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
+static int make_indexes(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
 {
 	int status = POSTROOM_OK;
 
@@ -446,6 +446,14 @@ static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struc
 		if (indexes[i].kind == kind)
 			status = make_index(store, indexes[i].name, indexes[i].definition, err);
 	}
+	return status;
+}
+
+static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
+{
+	int status = make_indexes(store, kind, err);
+	bool lost;
+
 	if (status >= 0)
 		status = set_kind(store, kind, err);
 	if (status >= 0 && kind == PR_LEASE_ROW)
@@ -454,6 +462,42 @@ static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struc
 		if (indexes[i].kind != kind)
 			status = drop_index(store, indexes[i].name, err);
 	}
+	/* Behind a pooler others may have changed it too: what is read now must be there. */
+	if (status >= 0)
+		status = look(store, &lost, err);
+	if (status >= 0)
+		status = make_indexes(store, store->kind, err);
+	if (status >= 0 && store->kind != kind)
+		return pr_err_set(err, POSTROOM_BUSY,
+				  CHANGING ": somebody else has changed it back meanwhile; "
+					   "agree with them, and run it again");
+	return status;
+}
+
+/* Of a session, for CREATE INDEX CONCURRENTLY is in no transaction; and so not behind a pooler. */
+#define OWN_LOCK "(1886351222, hashtext('{schema}'))"
+
+static int change_alone(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	char *sql;
+	int status;
+
+	if (store->pooled)
+		return change_kind(store, kind, err);
+	sql = pr_pgsql_sql(store, NULL, "SELECT pg_try_advisory_lock" OWN_LOCK);
+	if (!sql)
+		return pr_err_nomem(err);
+	result = pr_pgsql_query(store, sql, NULL, CHANGING, err);
+	free(sql);
+	if (!result)
+		return err->status;
+	if (*PQgetvalue(result, 0, 0) != 't')
+		return pr_err_set(err, POSTROOM_BUSY,
+				  CHANGING ": somebody else is changing it right now; "
+					   "wait until they are done, and run it again");
+	status = change_kind(store, kind, err);
+	command(store, "SELECT pg_advisory_unlock" OWN_LOCK, "", "", &(struct pr_err){ 0 });
 	return status;
 }
 
@@ -463,7 +507,7 @@ int pr_pgsql_lease(struct postroom_store *base, const enum pr_lease_kind *want,
 	struct pgsql_store *store = pgsql_store(base);
 	bool lost;
 	/* Also when it is so already: somebody may have been stopped halfway. */
-	int status = want ? change_kind(store, *want, err) : POSTROOM_OK;
+	int status = want ? change_alone(store, *want, err) : POSTROOM_OK;
 
 	if (status >= 0)
 		status = look(store, &lost, err);
