@@ -74,18 +74,16 @@
 	"there AS MATERIALIZED (SELECT ctid AS place, seq, key, topic, namespace, apart, "   \
 	"next_attempt_at AS due, " PG_BYTES " AS bytes FROM {schema}{table} "                \
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM chosen))), "                              \
-	"others AS MATERIALIZED (SELECT key, topic, namespace, next_attempt_at AS due, seq " \
-	"FROM {schema}{table} WHERE status = 'pending' AND apart IN (1, 3) AND apart = 3 "   \
-	"AND next_attempt_at <= (SELECT max(due) FROM there WHERE apart = 3) "               \
-	"AND ctid <> ALL (ARRAY(SELECT place FROM there WHERE apart = 3)) AND " PG_SCOPE "), " \
+	"delayed AS MATERIALIZED (SELECT ctid AS place, key, topic, namespace, seq, "        \
+	"next_attempt_at AS due, ctid IN (SELECT place FROM there) AS mine "                 \
+	"FROM {schema}{table} WHERE status = 'pending' AND apart = 3 "                       \
+	"AND next_attempt_at <= (SELECT max(due) FROM there WHERE apart = 3) AND " PG_SCOPE "), " \
 	"numbered AS MATERIALIZED (SELECT place, nextval('{schema}{table}_seq_seq') AS seq " \
-	"FROM (SELECT place FROM there AS t WHERE apart = 3 AND NOT EXISTS ("                \
-	"SELECT FROM others AS o WHERE o.key = t.key AND o.topic = t.topic "                 \
-	"AND o.namespace = t.namespace AND (o.due, o.seq) < (t.due, t.seq)) "                \
-	"ORDER BY due, seq) AS ready), "                                                     \
+	"FROM (SELECT place FROM (SELECT *, bool_and(mine) OVER ("                           \
+	"PARTITION BY key, topic, namespace ORDER BY due, seq) AS ready FROM delayed) AS d " \
+	"WHERE ready ORDER BY due, seq) AS r), "                                             \
 	"joining AS (UPDATE {schema}{table} AS t SET apart = 0, seq = n.seq "                \
-	"FROM numbered AS n WHERE t.ctid = n.place "                                         \
-	"AND t.ctid = ANY (ARRAY(SELECT place FROM numbered))), "                            \
+	"FROM numbered AS n WHERE t.ctid = n.place), "                                       \
 	"keys AS MATERIALIZED (SELECT key, topic, namespace, array_agg(seq) AS mine "        \
 	"FROM there WHERE apart = 1 AND key IS NOT NULL GROUP BY 1, 2, 3), "                 \
 	"met AS MATERIALIZED (SELECT * FROM there WHERE apart = 1), "                        \

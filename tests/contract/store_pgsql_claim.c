@@ -395,8 +395,7 @@ static void settle_unread(const struct pr_stop *stop, int64_t answer_ms, struct 
 	int pid;
 
 	fill(COUNT, "", "");
-	CHECK_INT(pr_store_open(&(struct pr_store_config){ .url = url, .stop = stop, .finishing = true },
-				&stuck, err),
+	CHECK_INT(pr_store_open(&(struct pr_store_config){ .url = url, .stop = stop }, &stuck, err),
 		  POSTROOM_OK);
 	CHECK_INT(stuck->ops->claim(stuck, &pr_table_outbox, &claim, &batch, err), POSTROOM_OK);
 	CHECK_INT(batch.count, COUNT);
