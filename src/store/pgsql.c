@@ -203,26 +203,38 @@ void pr_pgsql_number(struct pgsql_params *params, int64_t value)
 	params->values[params->count++] = text;
 }
 
+/* How long one poll may last: not past the end of a grace, and the pulse goes on meanwhile. */
+static int poll_ms(const struct pgsql_store *store, int64_t until_us)
+{
+	int64_t deadline_us = pr_stop_deadline_us(store->stop), left_us = 1000000;
+	int64_t now_us = pr_mono_us();
+
+	if (until_us && until_us - now_us < left_us)
+		left_us = until_us - now_us;
+	if (deadline_us && deadline_us - now_us < left_us)
+		left_us = deadline_us - now_us;
+	return left_us > 0 ? (int)((left_us + 999) / 1000) : 0;
+}
+
 int pr_pgsql_wait_socket(struct pgsql_store *store, short events, int64_t until_us,
 			 bool heed_request, const char *doing, struct pr_err *err)
 {
 	for (;;) {
+		/* It stays readable: once there is a grace, its end is what counts. */
+		bool watch = store->stop && !pr_stop_requested(store->stop);
 		struct pollfd fds[2] = {
 			{ .fd = PQsocket(store->conn), .events = events },
-			{ .fd = heed_request && store->stop ? store->stop->fd : -1,
-			  .events = POLLIN },
+			{ .fd = watch ? store->stop->fd : -1, .events = POLLIN },
 		};
-		int64_t left_ms = until_us ? (until_us - pr_mono_us() + 999) / 1000 : 1000;
 
 		if (heed_request ? pr_stop_requested(store->stop) : pr_stop_overdue(store->stop))
 			return pr_err_set(err, POSTROOM_STOPPED, "%s: told to stop while waiting for %s",
 					  doing, store->shown);
-		if (left_ms <= 0)
+		if (until_us && pr_mono_us() >= until_us)
 			return pr_err_set(err, POSTROOM_UNAVAILABLE, "%s: no answer from %s", doing,
 					  store->shown);
 		pr_pulse_beat(store->pulse, 0);
-		/* Short enough to see the end of a grace. */
-		if (poll(fds, 2, left_ms < 1000 ? (int)left_ms : 1000) > 0 && fds[0].revents)
+		if (poll(fds, 2, poll_ms(store, until_us)) > 0 && fds[0].revents)
 			return POSTROOM_OK;
 	}
 }

@@ -174,6 +174,9 @@ int pr_pgsql_go_by_index(struct pgsql_store *store, struct pr_err *err);
  */
 char *pr_pgsql_sql(struct pgsql_store *store, const struct pr_table *table, const char *sql);
 
+/* "status = '…' AND ", or nothing for NULL: the indexes of the states know no parameters. */
+const char *pr_pgsql_condition(const char *status);
+
 /* A topic pattern as LIKE wants it, in out: everything but '*' stands for itself. NULL stays NULL. */
 const char *pr_pgsql_pattern(const char *pattern, struct pr_buf *out);
 
@@ -362,6 +365,12 @@ void pr_pgsql_keep_floors(struct pgsql_store *store, int64_t begun_us);
 bool pr_pgsql_add_scope(struct pgsql_params *params, const struct pr_scope *scope,
 			struct pr_buf *pattern);
 
+/* A time in microseconds, for answers in text. What is NULL is read as NULL, or as 0. */
+#define PG_TIME(column) "(extract(epoch FROM " column ") * 1000000)::bigint"
+const char *pr_pgsql_text_at(const PGresult *result, int row, int column);
+int64_t pr_pgsql_number_at(const PGresult *result, int row, int column);
+
+/* Of answers in binary. */
 int32_t pr_pgsql_read_int4(const PGresult *result, int row, int column);
 int64_t pr_pgsql_read_time(const PGresult *result, int row, int column); /* microseconds */
 int64_t pr_pgsql_read_int8(const PGresult *result, int row, int column);

@@ -13,39 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIME(column) "(extract(epoch FROM " column ") * 1000000)::bigint"
-
 #define ROW                                                                                 \
 	"seq, id, namespace, topic, tenant_id, key, dedupe_key, correlation_id, "            \
 	"payload::text, body, content_type, headers::text, status, attempts, claims, "       \
-	TIME("next_attempt_at") ", locked_by, " TIME("locked_until") ", "                    \
-	TIME("last_attempt_at") ", last_error, " TIME("created_at") ", "                     \
-	TIME("updated_at") ", " TIME("delivered_at")
+	PG_TIME("next_attempt_at") ", locked_by, " PG_TIME("locked_until") ", "              \
+	PG_TIME("last_attempt_at") ", last_error, " PG_TIME("created_at") ", "               \
+	PG_TIME("updated_at") ", " PG_TIME("delivered_at")
 
 #define FILTER                                                                              \
 	"($1::text IS NULL OR namespace = $1) "                                              \
 	"AND ($2::text IS NULL OR topic LIKE $2) "                                           \
 	"AND ($3::uuid IS NULL OR tenant_id = $3) AND ($4::text IS NULL OR key = $4) "
-
-static const struct kind {
-	const char *status;
-	const char *condition;
-} kinds[] = {
-	{ "pending", "status = 'pending' AND " },
-	{ "failed", "status = 'pending' AND attempts > 0 AND " },
-	{ "processing", "status = 'processing' AND " },
-	{ "delivered", "status = 'delivered' AND " },
-	{ "dead", "status = 'dead' AND " },
-};
-
-static const char *condition_for(const char *status)
-{
-	for (size_t i = 0; status && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		if (strcmp(kinds[i].status, status) == 0)
-			return kinds[i].condition;
-	}
-	return "";
-}
 
 static PGresult *query(struct pgsql_store *store, const struct pr_table *table, const char *sql,
 		       struct pgsql_params *params, const char *doing, struct pr_err *err)
@@ -73,43 +51,33 @@ static int add_filter(struct pgsql_params *params, const postroom_filter *filter
 	return pattern->failed ? pr_err_nomem(err) : POSTROOM_OK;
 }
 
-static const char *text_at(const PGresult *result, int row, int column)
-{
-	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
-}
-
-static int64_t number_at(const PGresult *result, int row, int column)
-{
-	return PQgetisnull(result, row, column) ? 0 : atoll(PQgetvalue(result, row, column));
-}
-
 /* Hands a row to fn; its answer, or POSTROOM_NOMEM. */
 static int hand_over(const PGresult *result, int at, postroom_row_fn fn, void *context)
 {
 	postroom_row row = {
-		.seq = number_at(result, at, 0),
-		.id = text_at(result, at, 1),
-		.ns = text_at(result, at, 2),
-		.topic = text_at(result, at, 3),
-		.tenant_id = text_at(result, at, 4),
-		.key = text_at(result, at, 5),
-		.dedupe_key = text_at(result, at, 6),
-		.correlation_id = text_at(result, at, 7),
-		.payload = text_at(result, at, 8),
+		.seq = pr_pgsql_number_at(result, at, 0),
+		.id = pr_pgsql_text_at(result, at, 1),
+		.ns = pr_pgsql_text_at(result, at, 2),
+		.topic = pr_pgsql_text_at(result, at, 3),
+		.tenant_id = pr_pgsql_text_at(result, at, 4),
+		.key = pr_pgsql_text_at(result, at, 5),
+		.dedupe_key = pr_pgsql_text_at(result, at, 6),
+		.correlation_id = pr_pgsql_text_at(result, at, 7),
+		.payload = pr_pgsql_text_at(result, at, 8),
 		.payload_len = (size_t)PQgetlength(result, at, 8),
-		.content_type = text_at(result, at, 10),
-		.headers = text_at(result, at, 11),
-		.status = text_at(result, at, 12),
-		.attempts = (int32_t)number_at(result, at, 13),
-		.claims = number_at(result, at, 14),
-		.next_attempt_at_us = number_at(result, at, 15),
-		.locked_by = text_at(result, at, 16),
-		.locked_until_us = number_at(result, at, 17),
-		.last_attempt_at_us = number_at(result, at, 18),
-		.last_error = text_at(result, at, 19),
-		.created_at_us = number_at(result, at, 20),
-		.updated_at_us = number_at(result, at, 21),
-		.delivered_at_us = number_at(result, at, 22),
+		.content_type = pr_pgsql_text_at(result, at, 10),
+		.headers = pr_pgsql_text_at(result, at, 11),
+		.status = pr_pgsql_text_at(result, at, 12),
+		.attempts = (int32_t)pr_pgsql_number_at(result, at, 13),
+		.claims = pr_pgsql_number_at(result, at, 14),
+		.next_attempt_at_us = pr_pgsql_number_at(result, at, 15),
+		.locked_by = pr_pgsql_text_at(result, at, 16),
+		.locked_until_us = pr_pgsql_number_at(result, at, 17),
+		.last_attempt_at_us = pr_pgsql_number_at(result, at, 18),
+		.last_error = pr_pgsql_text_at(result, at, 19),
+		.created_at_us = pr_pgsql_number_at(result, at, 20),
+		.updated_at_us = pr_pgsql_number_at(result, at, 21),
+		.delivered_at_us = pr_pgsql_number_at(result, at, 22),
 	};
 	unsigned char *body = NULL;
 	int answer;
@@ -193,7 +161,7 @@ int pr_pgsql_list(struct postroom_store *base, const postroom_filter *filter, in
 		      "AND ($5::uuid IS NULL OR id < $5) ORDER BY id DESC LIMIT $6::int",
 		      filter->status && strcmp(filter->status, "dead") == 0 ? "postroom_outbox" :
 									      "postroom_messages",
-		      condition_for(filter->status));
+		      pr_pgsql_condition(filter->status));
 	if (sql.failed)
 		return pr_err_nomem(err);
 	result = query(store, NULL, sql.data, &params, "reading messages", err);
@@ -279,14 +247,14 @@ int pr_pgsql_retry(struct postroom_store *base, const struct pr_table *table, co
 		return status;
 	pr_pgsql_number(&params, limit);
 	pr_pgsql_number(&params, filter->older_than_ms);
-	/* In the order of their ids: those of one key stay in the order they had. */
+	/* Found by their ids, of which there is an index; those of one key stay in the order they had. */
 	result = query(pgsql_store(base), table,
-		       "WITH dead AS MATERIALIZED (SELECT id FROM {schema}{table} "
+		       "WITH dead AS MATERIALIZED (SELECT id, seq FROM {schema}{table} "
 		       "WHERE status = 'dead' AND updated_at <= "
 		       "(SELECT clock_timestamp() - $6::bigint * interval '1 millisecond') AND " FILTER
 		       "ORDER BY id LIMIT $5::int FOR UPDATE SKIP LOCKED), "
-		       "numbered AS MATERIALIZED (SELECT id, "
-		       "nextval('{schema}{table}_seq_seq') AS seq FROM dead) "
+		       "numbered AS MATERIALIZED (SELECT id, nextval('{schema}{table}_seq_seq') AS seq "
+		       "FROM (SELECT id FROM dead ORDER BY seq) AS dead) "
 		       "UPDATE {schema}{table} AS t SET seq = numbered.seq, status = 'pending', "
 		       "attempts = 0, apart = 0, next_attempt_at = clock_timestamp(), "
 		       "updated_at = clock_timestamp() FROM numbered "
@@ -392,8 +360,8 @@ int pr_pgsql_forget(struct postroom_store *base, int64_t older_than_ms, int32_t 
 	"count(*) FILTER (WHERE status = 'pending' AND attempts > 0), "                      \
 	"count(*) FILTER (WHERE status = 'delivered'), "                                     \
 	"count(*) FILTER (WHERE status = 'dead'), "                                          \
-	TIME("clock_timestamp()") ", "                                                       \
-	TIME("min(CASE "                                                                     \
+	PG_TIME("clock_timestamp()") ", "                                                    \
+	PG_TIME("min(CASE "                                                                  \
 	     "WHEN status = 'processing' OR (status = 'pending' AND claims > 0) "            \
 	     "THEN created_at WHEN status = 'pending' AND next_attempt_at <= "               \
 	     "clock_timestamp() THEN greatest(created_at, next_attempt_at) END)") " "        \
@@ -410,16 +378,17 @@ int pr_pgsql_stats(struct postroom_store *base, postroom_counts *ret, postroom_t
 		return err->status;
 	for (int row = 0; row < PQntuples(result); row++) {
 		postroom_counts topic = {
-			.pending = number_at(result, row, 2),
-			.processing = number_at(result, row, 3),
-			.failed_pending = number_at(result, row, 4),
-			.delivered = number_at(result, row, 5),
-			.dead = number_at(result, row, 6),
+			.pending = pr_pgsql_number_at(result, row, 2),
+			.processing = pr_pgsql_number_at(result, row, 3),
+			.failed_pending = pr_pgsql_number_at(result, row, 4),
+			.delivered = pr_pgsql_number_at(result, row, 5),
+			.dead = pr_pgsql_number_at(result, row, 6),
 			.oldest_age_us = -1,
 		};
 
 		if (!PQgetisnull(result, row, 8))
-			topic.oldest_age_us = number_at(result, row, 7) - number_at(result, row, 8);
+			topic.oldest_age_us = pr_pgsql_number_at(result, row, 7) -
+					      pr_pgsql_number_at(result, row, 8);
 		pr_counts_add(&total, &topic);
 		if (fn)
 			fn(context, PQgetvalue(result, row, 0), PQgetvalue(result, row, 1), &topic);

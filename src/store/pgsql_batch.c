@@ -22,6 +22,16 @@ int64_t pr_pgsql_read_time(const PGresult *result, int row, int column)
 	return pr_pgsql_read_int8(result, row, column) + EPOCH_US;
 }
 
+const char *pr_pgsql_text_at(const PGresult *result, int row, int column)
+{
+	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
+}
+
+int64_t pr_pgsql_number_at(const PGresult *result, int row, int column)
+{
+	return PQgetisnull(result, row, column) ? 0 : atoll(PQgetvalue(result, row, column));
+}
+
 int32_t pr_pgsql_read_int4(const PGresult *result, int row, int column)
 {
 	uint32_t value;
@@ -59,11 +69,6 @@ static int64_t read_place(const PGresult *result, int row, int column)
 	return (int64_t)be32toh(block) << 16 | be16toh(offset);
 }
 
-static const char *read_text(const PGresult *result, int row, int column)
-{
-	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
-}
-
 static const char *read_uuid(const PGresult *result, int row, int column, struct pr_arena *arena,
 			     bool *failed)
 {
@@ -89,18 +94,18 @@ static bool read_row(const PGresult *result, int row, struct pr_arena *arena,
 	item->attempt = pr_pgsql_read_int4(result, row, PR_COL_ATTEMPTS);
 	item->created_at_us = pr_pgsql_read_time(result, row, PR_COL_CREATED_AT);
 	item->id = read_uuid(result, row, PR_COL_ID, arena, &failed);
-	item->ns = read_text(result, row, PR_COL_NAMESPACE);
-	item->topic = read_text(result, row, PR_COL_TOPIC);
-	item->key = read_text(result, row, PR_COL_KEY);
+	item->ns = pr_pgsql_text_at(result, row, PR_COL_NAMESPACE);
+	item->topic = pr_pgsql_text_at(result, row, PR_COL_TOPIC);
+	item->key = pr_pgsql_text_at(result, row, PR_COL_KEY);
 	item->tenant_id = read_uuid(result, row, PR_COL_TENANT_ID, arena, &failed);
-	item->dedupe_key = read_text(result, row, PR_COL_DEDUPE_KEY);
-	item->correlation_id = read_text(result, row, PR_COL_CORRELATION_ID);
-	item->content_type = read_text(result, row, PR_COL_CONTENT_TYPE);
+	item->dedupe_key = pr_pgsql_text_at(result, row, PR_COL_DEDUPE_KEY);
+	item->correlation_id = pr_pgsql_text_at(result, row, PR_COL_CORRELATION_ID);
+	item->content_type = pr_pgsql_text_at(result, row, PR_COL_CONTENT_TYPE);
 	/* jsonb's binary form is a version number and the text. */
-	item->headers = read_text(result, row, PR_COL_HEADERS) + 1;
-	item->payload = read_text(result, row, PR_COL_PAYLOAD) + 1;
+	item->headers = pr_pgsql_text_at(result, row, PR_COL_HEADERS) + 1;
+	item->payload = pr_pgsql_text_at(result, row, PR_COL_PAYLOAD) + 1;
 	item->payload_len = (size_t)PQgetlength(result, row, PR_COL_PAYLOAD) - 1;
-	item->body = read_text(result, row, PR_COL_BODY);
+	item->body = pr_pgsql_text_at(result, row, PR_COL_BODY);
 	item->body_len = (size_t)PQgetlength(result, row, PR_COL_BODY);
 	return !failed;
 }

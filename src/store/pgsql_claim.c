@@ -60,37 +60,60 @@
 	PG_FITTING("chosen", "due, seq") " " CLAIM_PLACES ", 0::bigint"
 
 /*
- * What was delayed and has a key joins the order of its key now, at its end.
- * There is no mark here ($9 is 0): few are apart, and not in order.
+ * What was delayed and has a key joins the order of its key now, at its end: those
+ * of one key as they are due, and none before one that another worker has its
+ * hands on. What is locked in a version newer than the snapshot can not be written,
+ * and is not there for this claim. There is no mark here ($9 is 0): few are apart,
+ * and not in order.
  */
 #define CLAIM_ITSELF                                                                        \
-	PG_WITH_NOW ", chosen AS MATERIALIZED (SELECT ctid AS place, seq, key, topic, "      \
-	"namespace, apart, " PG_BYTES " AS bytes FROM {schema}{table} "     \
+	PG_WITH_NOW ", chosen AS MATERIALIZED (SELECT ctid AS place FROM {schema}{table} "   \
 	"WHERE status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT         \
 	" AND $9::bigint = 0 AND " PG_SCOPE                                                  \
 	"ORDER BY next_attempt_at, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "              \
-	"joining AS (UPDATE {schema}{table} SET apart = 0, "                                 \
-	"seq = nextval('{schema}{table}_seq_seq') "                                          \
-	"WHERE ctid = ANY (ARRAY(SELECT place FROM chosen WHERE apart = 3))), "              \
+	"there AS MATERIALIZED (SELECT ctid AS place, seq, key, topic, namespace, apart, "   \
+	"next_attempt_at AS due, " PG_BYTES " AS bytes FROM {schema}{table} "                \
+	"WHERE ctid = ANY (ARRAY(SELECT place FROM chosen))), "                              \
+	"delayed AS MATERIALIZED (SELECT ctid AS place, key, topic, namespace, seq, "        \
+	"next_attempt_at AS due, ctid IN (SELECT place FROM there) AS mine "                 \
+	"FROM {schema}{table} WHERE status = 'pending' AND apart = 3 "                       \
+	"AND next_attempt_at <= (SELECT max(due) FROM there WHERE apart = 3) AND " PG_SCOPE "), " \
+	"numbered AS MATERIALIZED (SELECT place, nextval('{schema}{table}_seq_seq') AS seq " \
+	"FROM (SELECT place FROM (SELECT *, bool_and(mine) OVER ("                           \
+	"PARTITION BY key, topic, namespace ORDER BY due, seq) AS ready FROM delayed) AS d " \
+	"WHERE ready ORDER BY due, seq) AS r), "                                             \
+	"joining AS (UPDATE {schema}{table} AS t SET apart = 0, seq = n.seq "                \
+	"FROM numbered AS n WHERE t.ctid = n.place), "                                       \
 	"keys AS MATERIALIZED (SELECT key, topic, namespace, array_agg(seq) AS mine "        \
-	"FROM chosen WHERE apart = 1 AND key IS NOT NULL GROUP BY 1, 2, 3), "                \
-	"met AS MATERIALIZED (SELECT * FROM chosen WHERE apart = 1), "                       \
+	"FROM there WHERE apart = 1 AND key IS NOT NULL GROUP BY 1, 2, 3), "                 \
+	"met AS MATERIALIZED (SELECT * FROM there WHERE apart = 1), "                        \
 	PG_BEHIND ", " PG_PARK ", "                                                          \
 	PG_FITTING("met " PG_BEHIND_NOTHING, "seq") ", " CLAIM_THEM                          \
 	"SELECT c.*, n.met FROM (SELECT count(*) AS met FROM chosen) AS n "                  \
 	"LEFT JOIN claimed AS c ON true"
 
-/* The earliest of its key: the others wait for it. */
-#define CLAIM_EXPIRED                                                                       \
-	PG_WITH_NOW ", chosen AS MATERIALIZED (SELECT ctid AS place, seq, 0::bigint AS bytes " \
+#define EARLIER(condition)                                                                  \
+	"EXISTS (SELECT FROM {schema}{table} AS b WHERE b.key = t.key AND b.topic = t.topic " \
+	"AND b.namespace = t.namespace AND b.seq < t.seq AND " condition ")"
+#define BLOCKED "$11::boolean AND key IS NOT NULL AND " EARLIER("b.status = 'dead'")
+#define EXPIRED                                                                             \
 	"FROM {schema}{table} AS t WHERE status = '{active}' AND locked_until < " PG_AT      \
-	" AND attempts >= $9::bigint AND " PG_SCOPE                                          \
-	"AND (key IS NULL OR (NOT EXISTS (SELECT FROM {schema}{table} AS b "                 \
-	"WHERE b.key = t.key AND b.topic = t.topic AND b.namespace = t.namespace "           \
-	"AND b.seq < t.seq AND b.apart = 1 AND b.status IN ('pending', '{active}')) "        \
-	"AND NOT EXISTS (SELECT FROM {schema}{table} AS b "                                  \
-	"WHERE b.key = t.key AND b.topic = t.topic AND b.namespace = t.namespace "           \
-	"AND b.seq < t.seq AND b.apart = 2 AND b.status = 'pending'))) "                     \
+	" AND attempts >= $9::bigint AND " PG_SCOPE
+
+/*
+ * The earliest of its key: the others wait for it. Those behind one that blocks are
+ * held, all of them: with their leases they would look like work for ever.
+ */
+#define CLAIM_EXPIRED                                                                       \
+	PG_WITH_NOW ", blocked AS MATERIALIZED (SELECT ctid AS place " EXPIRED "AND " BLOCKED \
+	" ORDER BY locked_until LIMIT 500 FOR UPDATE SKIP LOCKED), "                         \
+	"held AS (UPDATE {schema}{table} SET status = 'pending', apart = 2, "                \
+	"locked_by = NULL, locked_until = NULL, updated_at = " PG_AT                         \
+	" WHERE ctid = ANY (ARRAY(SELECT place FROM blocked))), "                            \
+	"chosen AS MATERIALIZED (SELECT ctid AS place, seq, 0::bigint AS bytes " EXPIRED     \
+	"AND (key IS NULL OR (NOT " EARLIER("b.apart = 1 AND b.status IN ('pending', '{active}')") \
+	" AND NOT " EARLIER("b.apart = 2 AND b.status = 'pending'") ")) "                    \
+	"AND NOT (" BLOCKED ") "                                                             \
 	"ORDER BY locked_until, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "                 \
 	PG_FITTING("chosen", "seq") ", " CLAIM_THEM                                          \
 	"SELECT c.*, 0::bigint FROM claimed AS c"
@@ -201,10 +224,10 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 	else
 		add_start(store, &claim->scope, asking);
 	pr_pgsql_number(params, claim->max_bytes < INT64_MAX ? (int64_t)claim->max_bytes : INT64_MAX);
-	if (arm == PG_ARM_ITSELF || arm == PG_ARM_LANES)
-		pr_pgsql_text(params, claim->block ? "t" : "f");
 	if (arm == PG_ARM_TURN)
 		pr_pgsql_number(params, store->reading[arm].from_mark ? store->marks[0] : 0);
+	else
+		pr_pgsql_text(params, claim->block ? "t" : "f");
 	if (arm == PG_ARM_LANES) {
 		bool from_mark = store->reading[arm].from_mark;
 

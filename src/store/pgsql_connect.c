@@ -92,8 +92,11 @@ static int finish_connecting(struct pgsql_store *store, int64_t timeout_ms, bool
 		PostgresPollingStatusType want = PQconnectPoll(store->conn);
 		int status;
 
-		if (want == PGRES_POLLING_OK)
+		if (want == PGRES_POLLING_OK) {
+			/* Or libpq itself would wait for a server that does not read. */
+			PQsetnonblocking(store->conn, 1);
 			return POSTROOM_OK;
+		}
 		if (want == PGRES_POLLING_FAILED)
 			return pr_pgsql_fail(store->conn, NULL, store->shown, DOING, err);
 		status = pr_pgsql_wait_socket(store,

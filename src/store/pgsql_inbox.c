@@ -91,37 +91,15 @@ int pr_pgsql_box_accept(postroom_box *base, const struct pr_entry *entry,
 	return entry->completed ? write_entry(box, entry, err) : submit(box, entry, ret_state, err);
 }
 
-#define TIME(column) "(extract(epoch FROM " column ") * 1000000)::bigint"
-
 /* A plain INSERT of what is completed need not say when: that is when it was written. */
 #define ROW                                                                                 \
 	"seq, id, handler_name, status, payload::text, checkpoint::text, steps::text, "      \
-	"attempts, claims, " TIME("next_attempt_at") ", locked_by, " TIME("locked_until")    \
-	", " TIME("last_attempt_at") ", last_error, " TIME("created_at") ", "                \
-	TIME("updated_at") ", CASE WHEN status = 'completed' THEN "                          \
-	TIME("coalesce(processed_at, updated_at)") " END"
+	"attempts, claims, " PG_TIME("next_attempt_at") ", locked_by, " PG_TIME("locked_until") \
+	", " PG_TIME("last_attempt_at") ", last_error, " PG_TIME("created_at") ", "          \
+	PG_TIME("updated_at") ", CASE WHEN status = 'completed' THEN "                       \
+	PG_TIME("coalesce(processed_at, updated_at)") " END"
 
 #define FILTER "($1::text IS NULL OR handler_name = $1) AND ($2::text IS NULL OR id = $2) "
-
-/* A condition that the indexes of the states know: a literal, not a parameter. */
-static const char *condition_for(const char *status)
-{
-	static const struct {
-		const char *status;
-		const char *condition;
-	} kinds[] = {
-		{ "pending", "status = 'pending' AND " },
-		{ "active", "status = 'active' AND " },
-		{ "completed", "status = 'completed' AND " },
-		{ "dead", "status = 'dead' AND " },
-	};
-
-	for (size_t i = 0; status && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		if (strcmp(kinds[i].status, status) == 0)
-			return kinds[i].condition;
-	}
-	return "";
-}
 
 /* before, the condition of the status, the filter, and after are one statement. */
 static PGresult *query(struct pgsql_store *store, const char *before, const char *status,
@@ -132,7 +110,7 @@ static PGresult *query(struct pgsql_store *store, const char *before, const char
 	PGresult *result = NULL;
 	char *text = NULL;
 
-	pr_buf_printf(&sql, "%s%s" FILTER "%s", before, condition_for(status), after);
+	pr_buf_printf(&sql, "%s%s" FILTER "%s", before, pr_pgsql_condition(status), after);
 	if (!sql.failed)
 		text = pr_pgsql_sql(store, NULL, sql.data);
 	if (text)
@@ -143,36 +121,26 @@ static PGresult *query(struct pgsql_store *store, const char *before, const char
 	return result;
 }
 
-static const char *text_at(const PGresult *result, int row, int column)
-{
-	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
-}
-
-static int64_t number_at(const PGresult *result, int row, int column)
-{
-	return PQgetisnull(result, row, column) ? 0 : atoll(PQgetvalue(result, row, column));
-}
-
 static int hand_over(const PGresult *result, int at, postroom_inbox_row_fn fn, void *context)
 {
 	const postroom_inbox_row row = {
-		.seq = number_at(result, at, 0),
-		.id = text_at(result, at, 1),
-		.handler = text_at(result, at, 2),
-		.status = text_at(result, at, 3),
-		.payload = text_at(result, at, 4),
-		.checkpoint = text_at(result, at, 5),
-		.steps = text_at(result, at, 6),
-		.attempts = (int32_t)number_at(result, at, 7),
-		.claims = number_at(result, at, 8),
-		.next_attempt_at_us = number_at(result, at, 9),
-		.locked_by = text_at(result, at, 10),
-		.locked_until_us = number_at(result, at, 11),
-		.last_attempt_at_us = number_at(result, at, 12),
-		.last_error = text_at(result, at, 13),
-		.created_at_us = number_at(result, at, 14),
-		.updated_at_us = number_at(result, at, 15),
-		.processed_at_us = number_at(result, at, 16),
+		.seq = pr_pgsql_number_at(result, at, 0),
+		.id = pr_pgsql_text_at(result, at, 1),
+		.handler = pr_pgsql_text_at(result, at, 2),
+		.status = pr_pgsql_text_at(result, at, 3),
+		.payload = pr_pgsql_text_at(result, at, 4),
+		.checkpoint = pr_pgsql_text_at(result, at, 5),
+		.steps = pr_pgsql_text_at(result, at, 6),
+		.attempts = (int32_t)pr_pgsql_number_at(result, at, 7),
+		.claims = pr_pgsql_number_at(result, at, 8),
+		.next_attempt_at_us = pr_pgsql_number_at(result, at, 9),
+		.locked_by = pr_pgsql_text_at(result, at, 10),
+		.locked_until_us = pr_pgsql_number_at(result, at, 11),
+		.last_attempt_at_us = pr_pgsql_number_at(result, at, 12),
+		.last_error = pr_pgsql_text_at(result, at, 13),
+		.created_at_us = pr_pgsql_number_at(result, at, 14),
+		.updated_at_us = pr_pgsql_number_at(result, at, 15),
+		.processed_at_us = pr_pgsql_number_at(result, at, 16),
 	};
 
 	return fn(context, &row);
@@ -274,10 +242,10 @@ int pr_pgsql_inbox_stats(struct postroom_store *base, postroom_inbox_counts *ret
 		return err->status;
 	for (int row = 0; row < PQntuples(result); row++) {
 		const postroom_inbox_counts counts = {
-			.pending = number_at(result, row, 1),
-			.active = number_at(result, row, 2),
-			.completed = number_at(result, row, 3),
-			.dead = number_at(result, row, 4),
+			.pending = pr_pgsql_number_at(result, row, 1),
+			.active = pr_pgsql_number_at(result, row, 2),
+			.completed = pr_pgsql_number_at(result, row, 3),
+			.dead = pr_pgsql_number_at(result, row, 4),
 		};
 
 		pr_inbox_counts_add(&total, &counts);

@@ -4,7 +4,8 @@
  *
  * 1. Whoever claims from a lane has its row locked, and takes nothing unless that
  *    row is what it was when the statement began to look: so what it sees of
- *    the lane's messages is the truth. Others skip the lane meanwhile.
+ *    the lane's messages is the truth. Others skip the lane meanwhile. Who puts
+ *    some off for later raises the lane's epoch too, for to others they may be due.
  * 2. Leased by `row`, the messages are written and the lane is free with the
  *    commit; its epoch has grown, so that a statement which began to look before
  *    takes nothing.
@@ -70,11 +71,14 @@
 	"SET apart = CASE WHEN key IS NULL OR attempts > 0 THEN 1 ELSE 3 END "              \
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM met AS m WHERE early "                   \
 	"AND NOT EXISTS (SELECT FROM behind AS b WHERE b.key = m.key AND b.topic = m.topic " \
-	"AND b.namespace = m.namespace AND b.seq < m.seq)))), "                             \
+	"AND b.namespace = m.namespace AND b.seq < m.seq))) RETURNING lane), "              \
 	"fitting AS MATERIALIZED (SELECT * FROM met " PG_BEHIND_NOTHING                     \
 	" AND NOT early AND ((SELECT sum(bytes) FROM met) <= $10::bigint OR "               \
 	"(SELECT sum(m.bytes) <= $10::bigint OR count(*) = 1 FROM met AS m "                \
-	"WHERE (m.lane, m.seq) <= (met.lane, met.seq)))), "
+	"WHERE (m.lane, m.seq) <= (met.lane, met.seq)))), "                                 \
+	"changed AS (UPDATE {schema}postroom_lanes AS l SET epoch = m.epoch FROM mine AS m " \
+	"WHERE l.lane = m.lane AND l.epoch = m.epoch - 1 "                                  \
+	"AND m.lane IN (SELECT lane FROM later) AND m.lane NOT IN (SELECT lane FROM fitting)), "
 
 #define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
 
@@ -434,7 +438,7 @@ static int await_lanes(struct pgsql_store *store, struct pr_err *err)
 	}
 }
 
-static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
+static int make_indexes(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
 {
 	int status = POSTROOM_OK;
 
@@ -442,6 +446,14 @@ static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struc
 		if (indexes[i].kind == kind)
 			status = make_index(store, indexes[i].name, indexes[i].definition, err);
 	}
+	return status;
+}
+
+static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
+{
+	int status = make_indexes(store, kind, err);
+	bool lost;
+
 	if (status >= 0)
 		status = set_kind(store, kind, err);
 	if (status >= 0 && kind == PR_LEASE_ROW)
@@ -450,6 +462,42 @@ static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struc
 		if (indexes[i].kind != kind)
 			status = drop_index(store, indexes[i].name, err);
 	}
+	/* Behind a pooler others may have changed it too: what is read now must be there. */
+	if (status >= 0)
+		status = look(store, &lost, err);
+	if (status >= 0)
+		status = make_indexes(store, store->kind, err);
+	if (status >= 0 && store->kind != kind)
+		return pr_err_set(err, POSTROOM_BUSY,
+				  CHANGING ": somebody else has changed it back meanwhile; "
+					   "agree with them, and run it again");
+	return status;
+}
+
+/* Of a session, for CREATE INDEX CONCURRENTLY is in no transaction; and so not behind a pooler. */
+#define OWN_LOCK "(1886351222, hashtext('{schema}'))"
+
+static int change_alone(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	char *sql;
+	int status;
+
+	if (store->pooled)
+		return change_kind(store, kind, err);
+	sql = pr_pgsql_sql(store, NULL, "SELECT pg_try_advisory_lock" OWN_LOCK);
+	if (!sql)
+		return pr_err_nomem(err);
+	result = pr_pgsql_query(store, sql, NULL, CHANGING, err);
+	free(sql);
+	if (!result)
+		return err->status;
+	if (*PQgetvalue(result, 0, 0) != 't')
+		return pr_err_set(err, POSTROOM_BUSY,
+				  CHANGING ": somebody else is changing it right now; "
+					   "wait until they are done, and run it again");
+	status = change_kind(store, kind, err);
+	command(store, "SELECT pg_advisory_unlock" OWN_LOCK, "", "", &(struct pr_err){ 0 });
 	return status;
 }
 
@@ -459,7 +507,7 @@ int pr_pgsql_lease(struct postroom_store *base, const enum pr_lease_kind *want,
 	struct pgsql_store *store = pgsql_store(base);
 	bool lost;
 	/* Also when it is so already: somebody may have been stopped halfway. */
-	int status = want ? change_kind(store, *want, err) : POSTROOM_OK;
+	int status = want ? change_alone(store, *want, err) : POSTROOM_OK;
 
 	if (status >= 0)
 		status = look(store, &lost, err);

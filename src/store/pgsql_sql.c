@@ -21,6 +21,28 @@ const char *pr_pgsql_pattern(const char *pattern, struct pr_buf *out)
 	return pr_buf_text(out);
 }
 
+const char *pr_pgsql_condition(const char *status)
+{
+	static const struct {
+		const char *status;
+		const char *condition;
+	} kinds[] = {
+		{ "pending", "status = 'pending' AND " },
+		{ "failed", "status = 'pending' AND attempts > 0 AND " },
+		{ "processing", "status = 'processing' AND " },
+		{ "active", "status = 'active' AND " },
+		{ "delivered", "status = 'delivered' AND " },
+		{ "completed", "status = 'completed' AND " },
+		{ "dead", "status = 'dead' AND " },
+	};
+
+	for (size_t i = 0; status && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (strcmp(kinds[i].status, status) == 0)
+			return kinds[i].condition;
+	}
+	return "";
+}
+
 bool pr_pgsql_add_scope(struct pgsql_params *params, const struct pr_scope *scope,
 			struct pr_buf *pattern)
 {

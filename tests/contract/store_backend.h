@@ -98,6 +98,13 @@ void world_connect(void); /* after world_end(), to url as it is now */
 	REGISTER_ON(test_name, backend_pgsql)                                                      \
 	static void test_name(void)
 
+/* PostgreSQL, with both kinds of lease. */
+#define TEST_ON_PGSQL(test_name)                                                                   \
+	static void test_name(void);                                                               \
+	REGISTER_ON(test_name, backend_pgsql)                                                      \
+	REGISTER_ON(test_name, backend_pgsql_lane)                                                 \
+	static void test_name(void)
+
 /* SQL on a session; sql() must work, refused() must not and returns why. */
 void sql(struct session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
 const char *refused(struct session *session, const char *format, ...)

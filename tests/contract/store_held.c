@@ -79,6 +79,31 @@ ON_ONE(E8_a_head_start_overtakes_other_keys, backend_sqlite)
 	postroom_batch_free(batch);
 }
 
+/* The one that is due later is written first, and stands before the other in the table. */
+TEST_ON_PGSQL(E8_delayed_messages_join_their_key_in_the_order_in_which_they_are_due)
+{
+	PUT(.topic = "t", .payload = "2", .key = "a", .delay_ms = 2000);
+	PUT(.topic = "t", .payload = "1", .key = "a", .delay_ms = 1000);
+	MAKE_DUE();
+	CHECK_STR(DELIVER(0), "a1 a2");
+}
+
+/* Another relay is about to let the first one join. */
+TEST_ON_PGSQL(E8_a_delayed_message_joins_its_key_only_after_those_due_before_it)
+{
+	struct session *other = join();
+
+	PUT(.topic = "t", .payload = "1", .key = "a", .delay_ms = 1000);
+	PUT(.topic = "t", .payload = "2", .key = "a", .delay_ms = 2000);
+	MAKE_DUE();
+	begin(other);
+	sql(other, "SELECT FROM postroom_outbox WHERE payload = '1' FOR UPDATE");
+	CHECK_STR(DELIVER(0), "");
+	rollback(other);
+	leave(other);
+	CHECK_STR(DELIVER(0), "a1 a2");
+}
+
 TEST(E8_head_starts_within_a_key_change_nothing_about_its_order)
 {
 	char payload[20];
@@ -185,6 +210,28 @@ TEST(D6_a_drain_waits_for_a_failing_key_and_not_for_a_blocked_one)
 	MAKE_DUE();
 	CHECK_STR(DELIVER(0), "b1 b2 b3");
 	CHECK(!unfinished(false));
+}
+
+/* The first of the key kills its worker until it is buried; the others were in flight with it. */
+TEST(D6_what_a_dead_worker_left_waits_behind_a_death_that_blocks)
+{
+	postroom_store *dead = open_store();
+	int64_t done = 0;
+
+	put_numbers("a", 1, 4);
+	postroom_batch_free(claim_from(dead, POSTROOM_CLAIM(.max_attempts = 2)));
+	EXPIRE_LEASES();
+	postroom_batch_free(claim_from(dead, POSTROOM_CLAIM(.max_attempts = 2)));
+	EXPIRE_LEASES();
+	CHECK_STR(DELIVER(.max_attempts = 2, .on_dead = POSTROOM_ON_DEAD_BLOCK), "");
+	CHECK_INT(rows("dead"), 1);
+	CHECK_STR(DELIVER(.max_attempts = 2, .on_dead = POSTROOM_ON_DEAD_BLOCK), "");
+	CHECK_INT(rows("pending"), 3);
+	CHECK(!unfinished(true));
+	CHECK_INT(postroom_purge_some(store, POSTROOM_FILTER(.status = "dead"), 10, &done),
+		  POSTROOM_OK);
+	CHECK_STR(DELIVER(.max_attempts = 2, .on_dead = POSTROOM_ON_DEAD_BLOCK), "a2 a3 a4");
+	postroom_store_close(dead);
 }
 
 TEST_BY_ROW(D6_held_messages_are_listed_and_counted_as_pending)

@@ -159,6 +159,22 @@ TEST(X1_many_are_retried_by_filter_in_small_batches)
 		  0);
 }
 
+/* Ids made within a millisecond are in no order. */
+TEST_ON_PGSQL(X1_the_dead_of_a_key_are_retried_in_the_order_they_had)
+{
+	int64_t done = -1;
+
+	for (int i = 0; i < 3; i++)
+		put_in_state("dead", "t", "k");
+	sql(app, "UPDATE postroom_outbox SET payload = to_jsonb(seq), "
+		 "id = ('01900000-0000-7000-8000-00000000000' || 9 - seq)::uuid");
+	CHECK_INT(postroom_retry_some(store, POSTROOM_FILTER(0), 10, &done), POSTROOM_OK);
+	CHECK_INT(done, 3);
+	CHECK_STR(text(app, "SELECT string_agg(payload::text, ' ' ORDER BY seq) "
+			    "FROM postroom_outbox"),
+		  "1 2 3");
+}
+
 TEST(X1_what_has_died_since_is_not_retried_again)
 {
 	int64_t done = -1;

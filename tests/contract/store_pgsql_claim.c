@@ -7,6 +7,7 @@
 #include "store/pgsql.h"
 #pragma GCC diagnostic pop
 
+#include <signal.h>
 #include <stdlib.h>
 
 static PGconn *conn_of_store(postroom_store *of)
@@ -380,6 +381,70 @@ PGSQL_TEST(C4_a_row_that_somebody_holds_is_passed_over_not_waited_for)
 	batch = claim_one();
 	CHECK_STR(only_item(batch)->payload, "1");
 	postroom_batch_free(batch);
+}
+
+/* More than fits into the socket, to a server that does not read. */
+static void settle_unread(const struct pr_stop *stop, int64_t answer_ms, struct pr_err *err)
+{
+	enum { COUNT = 20000 };
+	struct pr_claim claim = { .limit = COUNT, .max_bytes = 1 << 30, .lease_ms = 60000,
+				  .max_attempts = 10 };
+	struct pr_policy policy = { .max_attempts = 10, .max_error_length = 100 };
+	struct postroom_batch batch = { 0 };
+	postroom_store *stuck = NULL;
+	int pid;
+
+	fill(COUNT, "", "");
+	CHECK_INT(pr_store_open(&(struct pr_store_config){ .url = url, .stop = stop }, &stuck, err),
+		  POSTROOM_OK);
+	CHECK_INT(stuck->ops->claim(stuck, &pr_table_outbox, &claim, &batch, err), POSTROOM_OK);
+	CHECK_INT(batch.count, COUNT);
+	for (size_t i = 0; i < COUNT; i++)
+		batch.items[i].verdict = POSTROOM_DELIVERED;
+	/* What it has to prepare is prepared. */
+	CHECK_INT(stuck->ops->settle(stuck, &pr_table_outbox, batch.items, 1, &policy, err),
+		  POSTROOM_OK);
+	pgsql_store(stuck)->answer_ms = answer_ms;
+	pid = PQbackendPID(conn_of_store(stuck));
+	CHECK_INT(kill(pid, SIGSTOP), 0);
+	stuck->ops->settle(stuck, &pr_table_outbox, batch.items + 1, COUNT - 1, &policy, err);
+	CHECK_INT(kill(pid, SIGCONT), 0);
+	pr_batch_release(&batch);
+	pr_store_close(stuck);
+}
+
+PGSQL_TEST(D5_a_server_that_reads_nothing_is_waited_for_no_longer_than_for_an_answer)
+{
+	struct pr_err err = { 0 };
+
+	settle_unread(NULL, 100, &err);
+	CHECK_INT(err.status, POSTROOM_UNAVAILABLE);
+	CHECK_CONTAINS(err.text, "no answer from");
+}
+
+static void *request_stop(void *stop)
+{
+	struct session *eye = join();
+
+	while (number(eye, "SELECT count(*) FROM postroom_outbox WHERE status = 'delivered'") == 0)
+		continue;
+	leave(eye);
+	pr_stop_request(stop, 100);
+	return NULL;
+}
+
+PGSQL_TEST(D4_a_server_that_reads_nothing_keeps_nobody_beyond_the_grace)
+{
+	struct pr_err err = { 0 };
+	struct pr_stop stop;
+	pthread_t thread;
+
+	CHECK_INT(pr_stop_init(&stop, &err), POSTROOM_OK);
+	CHECK_INT(pthread_create(&thread, NULL, request_stop, &stop), 0);
+	settle_unread(&stop, 0, &err);
+	CHECK_INT(err.status, POSTROOM_STOPPED);
+	CHECK_INT(pthread_join(thread, NULL), 0);
+	pr_stop_release(&stop);
 }
 
 #define CLAIMERS 4

@@ -4,7 +4,7 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
-#include "store/store.h"
+#include "store/pgsql.h"
 #pragma GCC diagnostic pop
 
 #include <pthread.h>
@@ -227,6 +227,43 @@ LANE_TEST(C7_a_leased_lane_survives_the_change_to_rows)
 	CHECK_INT(rows("delivered"), 4);
 }
 
+/* One of them would drop the indexes that the other has made. */
+LANE_TEST(C7_of_two_who_change_the_leases_at_once_the_second_is_refused)
+{
+	enum pr_lease_kind kind = PR_LEASE_LANE;
+	struct pr_err err = { 0 };
+	postroom_batch *batch;
+	pthread_t thread;
+
+	put_some(2, "a");
+	batch = CLAIM();
+	CHECK_INT(pthread_create(&thread, NULL, change_to_rows, NULL), 0);
+	while (number(app, "SELECT count(*) FROM postroom_lanes WHERE lease = 'row'") == 0)
+		continue;
+	CHECK_INT(store->ops->lease(store, &kind, &kind, &err), POSTROOM_BUSY);
+	CHECK_CONTAINS(err.text, "somebody else is changing it");
+	CHECK_INT(postroom_ack(store, batch, items_of(batch, 2), 2), POSTROOM_OK);
+	postroom_batch_free(batch);
+	CHECK_INT(pthread_join(thread, NULL), 0);
+	CHECK_INT(change_to(PR_LEASE_LANE), PR_LEASE_LANE);
+}
+
+/* Behind a pooler nobody is refused: then at least what the claims read is there in the end. */
+PGSQL_TEST(C7_a_change_makes_the_indexes_that_another_has_dropped)
+{
+	struct pr_err err = { 0 };
+	enum pr_lease_kind kind = PR_LEASE_LANE;
+
+	sql(app, "CREATE FUNCTION drop_it() RETURNS trigger LANGUAGE plpgsql AS "
+		 "'BEGIN DROP INDEX postroom_outbox_lane; RETURN NULL; END'");
+	sql(app, "CREATE TRIGGER drop_it AFTER UPDATE ON postroom_lanes "
+		 "FOR EACH STATEMENT EXECUTE FUNCTION drop_it()");
+	CHECK_MSG(store->ops->lease(store, &kind, &kind, &err) >= 0, "%s", err.text);
+	CHECK_INT(number(app, "SELECT count(*) FROM pg_index WHERE indisvalid AND "
+			      "indexrelid = to_regclass('postroom_outbox_lane')"),
+		  1);
+}
+
 /* Stopped halfway, it is finished by doing it again. */
 PGSQL_TEST(C7_a_change_that_was_broken_off_is_done_again)
 {
@@ -242,4 +279,113 @@ PGSQL_TEST(C7_a_change_that_was_broken_off_is_done_again)
 	CHECK_INT(change_to(PR_LEASE_ROW), PR_LEASE_ROW);
 	put_some(1, "a");
 	CHECK_INT(claimable(), 1);
+}
+
+static const struct pr_claim some = { .limit = 10, .max_bytes = 1 << 20, .lease_ms = 30000,
+				      .max_attempts = 10 };
+
+struct claimer {
+	postroom_store *by;
+	struct postroom_batch batch;
+	pthread_t thread;
+};
+
+static void *claim_some(void *context)
+{
+	struct claimer *claimer = context;
+	struct pr_err err = { 0 };
+
+	CHECK_MSG(claimer->by->ops->claim(claimer->by, &pr_table_outbox, &some, &claimer->batch,
+					  &err) >= 0,
+		  "%s", err.text);
+	return NULL;
+}
+
+static void make_odd(void)
+{
+	sql(app, "DROP SCHEMA IF EXISTS odd CASCADE");
+	sql(app, "CREATE SCHEMA odd");
+}
+
+#define WAIT "SELECT pg_advisory_xact_lock_shared(1); "
+
+/* The functions of the schema odd come before the database's own, and may wait for app. */
+static void open_odd(struct claimer *claimer)
+{
+	struct pr_err err = { 0 };
+	char odd_url[400];
+
+	url_with_options("-c search_path=odd,pg_catalog", odd_url);
+	CHECK_MSG(pr_store_open(&(struct pr_store_config){ .url = odd_url, .schema = "public" },
+				&claimer->by, &err) >= 0,
+		  "%s", err.text);
+	/* What it does only once is done here. */
+	claim_some(claimer);
+	CHECK_INT(claimer->batch.count, 0);
+	pgsql_store(claimer->by)->raise_due_us = INT64_MAX;
+}
+
+/* Returns when this arm of a claim has its snapshot, and waits in one of the functions. */
+static void start_claimer(struct claimer *claimer, enum pgsql_arm arm)
+{
+	struct pgsql_store *pgsql = pgsql_store(claimer->by);
+	struct session *eye = join();
+
+	for (int i = 0; i < PG_ARMS_IN_TURN; i++)
+		pgsql->reading[i].skip = i != (int)arm;
+	sql(app, "SELECT pg_advisory_lock(1)");
+	CHECK_INT(pthread_create(&claimer->thread, NULL, claim_some, claimer), 0);
+	await_blocked_pid(eye, PQbackendPID(pgsql->conn));
+	leave(eye);
+}
+
+static size_t end_claimer(struct claimer *claimer)
+{
+	size_t count;
+
+	sql(app, "SELECT pg_advisory_unlock(1)");
+	CHECK_INT(pthread_join(claimer->thread, NULL), 0);
+	count = claimer->batch.count;
+	pr_batch_release(&claimer->batch);
+	pr_store_close(claimer->by);
+	return count;
+}
+
+/* It is what it was, but not where it was: who locks it there can not claim it. */
+TEST_ON_PGSQL(D6_what_was_given_back_meanwhile_is_not_overtaken)
+{
+	struct claimer claimer = { 0 };
+	postroom_batch *batch;
+
+	make_odd();
+	sql(app, "CREATE FUNCTION odd.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
+		 "'" WAIT "SELECT pg_catalog.clock_timestamp()'");
+	open_odd(&claimer);
+	put_some(2, "a");
+	sql(app, "UPDATE postroom_outbox SET apart = 1");
+	start_claimer(&claimer, PG_ARM_ITSELF);
+	batch = CLAIM(.limit = 1);
+	CHECK_INT(only_item(batch)->seq, 1);
+	CHECK_INT(postroom_release(store, batch, only_item(batch), 1), POSTROOM_OK);
+	postroom_batch_free(batch);
+	CHECK_INT(end_claimer(&claimer), 0);
+	CHECK_INT(claimable(), 2);
+}
+
+/* Who claims by the time of day has begun before the other, and ends after it. */
+TEST_ON_PGSQL(D6_what_was_put_off_meanwhile_is_not_claimed_as_it_was)
+{
+	struct claimer claimer = { 0 };
+
+	make_odd();
+	sql(app, "CREATE FUNCTION odd.unnest(smallint[]) RETURNS SETOF smallint LANGUAGE sql AS "
+		 "'" WAIT "SELECT pg_catalog.unnest($1)'");
+	sql(app, "CREATE FUNCTION odd.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
+		 "'SELECT pg_catalog.clock_timestamp() + interval ''1 hour'' '");
+	open_odd(&claimer);
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, next_attempt_at) "
+		 "VALUES ('t', '1', 'a', now() + interval '30 minutes')");
+	start_claimer(&claimer, PG_ARM_LANES);
+	CHECK_INT(claimable(), 0);
+	CHECK_INT(end_claimer(&claimer), 0);
 }

@@ -78,6 +78,13 @@ def postroom(unmigrated):
     return unmigrated
 
 
+@pytest.fixture(params=['row', 'lane'])
+def leased(request, postroom):
+    """The program on a database with this kind of lease."""
+    postroom.ok('lease', request.param)
+    return postroom
+
+
 @pytest.fixture
 def sql(place, database):
     """sql('SELECT …') runs one statement on the database, by a connection of its own."""

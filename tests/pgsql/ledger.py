@@ -87,13 +87,14 @@ def delivered_in(path):
 def drain(postroom, sql):
     """When nobody is left: what the dead had leased is delivered too."""
     sql("UPDATE postroom_outbox SET locked_until = clock_timestamp() WHERE status = 'processing'")
+    sql('UPDATE postroom_lanes SET locked_until = clock_timestamp() WHERE locked_by IS NOT NULL')
     postroom.ok('relay', '--drain', '--to', 'file:out', '--max-attempts', '1000', '--base-delay',
                 '10ms', '--log-level', 'warn')
 
 
 def balance(sql, tmp_path, ledger, relay_kills):
     rows = {payload['word']: (status, attempts) for payload, status, attempts in sql(
-        'SELECT payload, status, attempts FROM postroom_outbox')}
+        'SELECT payload, status, attempts FROM postroom_messages')}
     business = {word for word, in sql('SELECT word FROM business')}
     found, torn = delivered_in(tmp_path / 'out')
 

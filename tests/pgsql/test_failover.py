@@ -37,13 +37,13 @@ def both(server, standby, database, **settings):
                       target_session_attrs='read-write', **settings)
 
 
-def D5_nothing_committed_is_lost_when_the_standby_takes_over(server, standby, postroom, database,
+def D5_nothing_committed_is_lost_when_the_standby_takes_over(server, standby, leased, database,
                                                              tmp_path):
     count = 300
     server.sql(database, 'CREATE TABLE business (word text PRIMARY KEY)')
-    postroom.db = both(server, standby, database)
-    ledger = Ledger(postroom, 4)
-    crowd = relays(postroom, 3)
+    leased.db = both(server, standby, database)
+    ledger = Ledger(leased, 4)
+    crowd = relays(leased, 3)
     try:
         wait_until(lambda: len(ledger.words()) >= count, 'the first messages')
         server.crash()
@@ -52,7 +52,7 @@ def D5_nothing_committed_is_lost_when_the_standby_takes_over(server, standby, po
         wait_until(lambda: len(ledger.words()) >= before + count, 'the producers to go on')
         # The relays are those of the beginning.
         delivered = lambda: standby.sql(database, (
-            "SELECT count(*) FROM postroom_outbox WHERE status = 'delivered'"))[0][0]
+            "SELECT count(*) FROM postroom_messages WHERE status = 'delivered'"))[0][0]
         wait_until(lambda: delivered() >= before + count // 2, 'the relays to go on')
         assert all(member.poll() is None for member in crowd.members)
     finally:
@@ -63,7 +63,7 @@ def D5_nothing_committed_is_lost_when_the_standby_takes_over(server, standby, po
         return standby.sql(database, statement, *parameters)
     wait_until(lambda: sql("SELECT count(*) FROM pg_stat_activity WHERE application_name IN "
                            "('postroom', 'producer')") == [(0,)], 'all sessions to end')
-    drain(postroom, sql)
+    drain(leased, sql)
     balance(sql, tmp_path, ledger, len(crowd.members))
 
 

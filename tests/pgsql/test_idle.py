@@ -1,14 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A relay with nothing to do, on PostgreSQL, under both kinds of lease (D3)."""
-import pytest
-
 import idling
-
-
-@pytest.fixture(params=['row', 'lane'])
-def leased(request, postroom):
-    postroom.ok('lease', request.param)
-    return postroom
 
 
 def D3_an_idle_relay_makes_one_statement_a_poll_interval(leased):

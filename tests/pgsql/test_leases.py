@@ -5,12 +5,6 @@ import pytest
 import surviving
 
 
-@pytest.fixture(params=['row', 'lane'])
-def leased(request, postroom):
-    postroom.ok('lease', request.param)
-    return postroom
-
-
 def A5_a_batch_that_takes_longer_than_its_lease_keeps_it(leased):
     surviving.a_long_batch_keeps_its_lease(leased)
 

@@ -51,13 +51,13 @@ def restart_server(server, database):
     server.start()
 
 
-def E1_committed_is_delivered_whatever_is_killed(server, postroom, database, sql, tmp_path):
+def E1_committed_is_delivered_whatever_is_killed(server, leased, database, sql, tmp_path):
     seed = random.randrange(10 ** 9)
     random.seed(seed)
     print('seed', seed)
     sql('CREATE TABLE business (word text PRIMARY KEY)')
-    ledger = Ledger(postroom, 8)
-    crowd = relays(postroom, 8)
+    ledger = Ledger(leased, 8)
+    crowd = relays(leased, 8)
     blows = [terminate, kill_backend, kill_server, restart_server]
     try:
         for round in range(1, ROUNDS + 1):
@@ -73,7 +73,7 @@ def E1_committed_is_delivered_whatever_is_killed(server, postroom, database, sql
         crowd.end()
     # The sessions of the killed may still be at work.
     wait_until(lambda: some_backend(server, database) is None, 'all sessions to end')
-    drain(postroom, sql)
+    drain(leased, sql)
     balance(sql, tmp_path, ledger, crowd.kills + len(crowd.members))
     lines = crowd.log.read_text(encoding='utf-8').splitlines()
     assert [line for line in lines if not line.startswith('OUTBOX_')] == []
