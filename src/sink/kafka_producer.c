@@ -106,7 +106,10 @@ static size_t number_of(const rd_kafka_conf_t *conf, const char *name)
 	return strtoul(text, NULL, 10);
 }
 
-/* Half of what the library puts into a request: what it adds to a message counts too. */
+/*
+ * Half of what the library puts into a request, since what it adds to a message counts too;
+ * and half of the time for which it gathers one, since handing over takes some as well.
+ */
 static void set_round(struct pr_kafka_producer *producer, const rd_kafka_conf_t *conf)
 {
 	size_t batch = number_of(conf, "batch.size"),
@@ -114,6 +117,7 @@ static void set_round(struct pr_kafka_producer *producer, const rd_kafka_conf_t 
 
 	producer->round_count = number_of(conf, "batch.num.messages");
 	producer->round_bytes = (batch < message ? batch : message) / 2;
+	producer->round_us = (int64_t)number_of(conf, "linger.ms") * 1000 / 2;
 }
 
 static void hear_report(rd_kafka_t *handle, const rd_kafka_message_t *message, void *context)
