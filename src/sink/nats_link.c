@@ -2,7 +2,8 @@
 /*
  * 1. Every wait ends at until_us and when the grace of a stop is over; before there is
  *    a connection, as soon as a stop is requested.
- * 2. A connection that comes too late is the next call's.
+ * 2. A connection that comes too late is the next call's. One that does not come at all
+ *    is left alone with its thread after a while, each time after twice as long.
  * 3. Secrets go to the library and nowhere else: no error repeats them.
  */
 #include "sink/nats_link.h"
@@ -19,6 +20,7 @@
 
 #define PORT 4222
 #define PUSH_BYTES (32 * 1024)
+#define STUCK_TIMEOUTS 3 /* of a publish, until a connection that is not made is begun anew */
 
 static int lost(const struct pr_nats_link *link, const char *why, struct pr_err *err)
 {
@@ -26,16 +28,6 @@ static int lost(const struct pr_nats_link *link, const char *why, struct pr_err 
 
 	return pr_err_set(err, POSTROOM_UNAVAILABLE, "the connection to %s port %d is lost: %s",
 			  server->host, server->port, why);
-}
-
-/* The library would print the error; we ask for it. This runs in a thread of its own. */
-static void keep_quiet(natsConnection *connection, natsSubscription *subscription, natsStatus error,
-		       void *context)
-{
-	(void)connection;
-	(void)subscription;
-	(void)error;
-	(void)context;
 }
 
 static int refuse_setting(const char *what, natsStatus status, struct pr_err *err)
@@ -193,8 +185,6 @@ static int fill_options(const struct pr_nats_link *link, natsOptions *options, i
 {
 	natsStatus status = natsOptions_SetName(options, "postroom");
 
-	if (status == NATS_OK)
-		status = natsOptions_SetErrorHandler(options, keep_quiet, NULL);
 	/* Each of these would start a thread. */
 	if (status == NATS_OK)
 		status = natsOptions_SetSendAsap(options, true);
@@ -297,8 +287,10 @@ static int take_wire(struct pr_nats_link *link, struct pr_err *err)
 	link->connection = wire->connection;
 	if (status == NATS_OK)
 		status = subscribe(link);
-	if (status == NATS_OK)
+	if (status == NATS_OK) {
+		link->patience_us[link->server] = 0;
 		return POSTROOM_OK;
+	}
 	if (status == NATS_CONNECTION_AUTH_FAILED)
 		pr_err_set(err, POSTROOM_UNAVAILABLE,
 			   "%s port %d refuses us: %s; look at the user in the sink's URL, or "
@@ -312,6 +304,22 @@ static int take_wire(struct pr_nats_link *link, struct pr_err *err)
 	return err->status;
 }
 
+/* The library waits for a handshake without an end; the server may be well again by now. */
+static void abandon_stuck(struct pr_nats_link *link, const struct pr_flight *flight)
+{
+	struct pr_nats_wire **pending = &link->pending[link->server];
+	int64_t *patience_us = &link->patience_us[link->server];
+
+	if (*patience_us == 0)
+		*patience_us = flight->timeout_ms * 1000 * STUCK_TIMEOUTS;
+	if (!*pending || atomic_load(&(*pending)->done) ||
+	    pr_mono_us() - (*pending)->begun_us < *patience_us)
+		return;
+	pr_nats_wire_end(*pending);
+	*pending = NULL;
+	*patience_us *= 2;
+}
+
 static int try_server(struct pr_nats_link *link, const struct pr_flight *flight, int64_t until_us,
 		      struct pr_err *err)
 {
@@ -320,6 +328,7 @@ static int try_server(struct pr_nats_link *link, const struct pr_flight *flight,
 	int64_t left_ms = (until_us - pr_mono_us()) / 1000;
 	natsOptions *options;
 
+	abandon_stuck(link, flight);
 	/* What became of an earlier one is news only if it is good. */
 	if (*pending && atomic_load(&(*pending)->done) && take_wire(link, err) == POSTROOM_OK)
 		return POSTROOM_OK;
@@ -374,20 +383,27 @@ void pr_nats_push(struct pr_nats_link *link)
 int pr_nats_turn(struct pr_nats_link *link, const struct pr_flight *flight, int64_t until_us,
 		 struct pr_err *err)
 {
-	struct pollfd fds[2] = { { .fd = -1 }, { .fd = link->wire->fd, .events = POLLIN } };
+	struct pollfd fds[3] = { { .fd = -1 },
+				 { .fd = link->wire->fd, .events = POLLIN },
+				 { .fd = link->wire->notes_fd, .events = POLLIN } };
 	const struct pr_address *server = &link->servers[link->server];
 	const char *why = NULL;
+	bool late;
 
 	if (link->wire->writing)
 		natsConnection_ProcessWriteEvent(link->connection);
-	if (pr_stop_overdue(flight->stop) || pr_mono_us() >= until_us)
-		return pr_err_set(err, POSTROOM_UNAVAILABLE,
-				  "no answer from %s port %d in the time there was", server->host,
-				  server->port);
+	late = pr_mono_us() >= until_us;
+	if (late || pr_stop_overdue(flight->stop)) {
+		pr_err_set(err, POSTROOM_UNAVAILABLE,
+			   "no answer from %s port %d in the time there was", server->host,
+			   server->port);
+		err->native = late ? ETIMEDOUT : 0;
+		return err->status;
+	}
 	if (link->wire->writing)
 		fds[1].events |= POLLOUT;
 	if (!natsConnection_IsClosed(link->connection))
-		pr_flight_poll(flight, fds, 2, until_us);
+		pr_flight_poll(flight, fds, 3, until_us);
 	if (fds[1].revents & ~POLLOUT)
 		natsConnection_ProcessReadEvent(link->connection);
 	if (!natsConnection_IsClosed(link->connection))
