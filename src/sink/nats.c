@@ -36,12 +36,18 @@
 /* The library cuts off what a server says, not before this: of a long subject there is a part. */
 #define NOTE_WHOLE 200
 
+/* Of messages that are done with, until they are given back. */
+#define WASTE_MAX 512
+#define WASTE_BYTES (256 * 1024)
+
 struct nats_sink {
 	struct pr_sink sink;
 	struct pr_nats_link link;
 	struct pr_nats_pen pen;
 	struct pr_buf text;
 	struct pr_buf notes;
+	natsMsg *waste[WASTE_MAX]; /* to be destroyed */
+	size_t waste_count, waste_bytes;
 	uint64_t calls;
 };
 
@@ -61,7 +67,7 @@ struct batch {
 	size_t first;		/* those before it are begun, or wait for others of their key */
 	size_t begun, oldest;	/* in the line; all before the oldest are answered */
 	size_t waiting;
-	size_t unheard; /* came back without a name */
+	size_t unheard;			  /* came back without a name */
 	size_t delivered, last_delivered; /* how many; and the last place in the line of one */
 	bool forbidden;			  /* a late note may speak of what is mended by then */
 };
@@ -86,6 +92,24 @@ static int fill(struct batch *batch, postroom_delivery *items, size_t count,
 			batch->after[batch->before[i]] = i;
 	}
 	return POSTROOM_OK;
+}
+
+/* The library has them freed by a thread of its own, which is not to be woken for each. */
+static void empty_waste(struct nats_sink *nats)
+{
+	for (size_t i = 0; i < nats->waste_count; i++)
+		natsMsg_Destroy(nats->waste[i]);
+	nats->waste_count = nats->waste_bytes = 0;
+}
+
+static void waste(struct nats_sink *nats, natsMsg *msg)
+{
+	if (!msg)
+		return;
+	nats->waste[nats->waste_count++] = msg;
+	nats->waste_bytes += (size_t)natsMsg_GetDataLength(msg);
+	if (nats->waste_count == WASTE_MAX || nats->waste_bytes >= WASTE_BYTES)
+		empty_waste(nats);
 }
 
 static void settle(struct batch *batch, size_t at, postroom_verdict verdict,
@@ -128,9 +152,10 @@ static int begin(struct nats_sink *nats, struct batch *batch, size_t at, int64_t
 	if (status < 0)
 		return status;
 	sent = natsConnection_PublishMsg(nats->link.connection, msg);
-	natsMsg_Destroy(msg);
-	batch->sent[at] =
-		(struct sent){ .until_us = until_us, .place = batch->begun, .waiting = true };
+	waste(nats, msg);
+	batch->sent[at] = (struct sent){ .until_us = until_us,
+					 .place = batch->begun,
+					 .waiting = true };
 	batch->line[batch->begun++] = at;
 	batch->waiting++;
 	if (sent == NATS_MAX_PAYLOAD)
@@ -266,7 +291,7 @@ static int hear_all(struct nats_sink *nats, struct batch *batch, const struct pr
 			break;
 		else
 			status = hear(nats, batch, msg, flight, err);
-		natsMsg_Destroy(msg);
+		waste(nats, msg);
 	}
 	return status;
 }
@@ -437,6 +462,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		return POSTROOM_OK;
 	}
 	status = publish_batch(nats, &batch, flight, until_us, &failure);
+	empty_waste(nats);
 	for (size_t i = 0; i < count && status < 0; i++) {
 		if (batch.sent[i].waiting)
 			settle(&batch, i, POSTROOM_UNREACHABLE, flight, failure.text);

@@ -137,10 +137,11 @@ static int check_key(const char *path, struct pr_err *err)
 	fclose(file);
 	ERR_clear_error();
 	if (!key)
-		return pr_err_set(err, POSTROOM_SINK,
-				  "nats: key: \"%s\" holds no key in PEM, or one that is locked with "
-				  "a password; unlock it with: openssl pkey -in LOCKED -out KEY",
-				  path);
+		return pr_err_set(
+			err, POSTROOM_SINK,
+			"nats: key: \"%s\" holds no key in PEM, or one that is locked with "
+			"a password; unlock it with: openssl pkey -in LOCKED -out KEY",
+			path);
 	EVP_PKEY_free(key);
 	return POSTROOM_OK;
 }
@@ -173,8 +174,6 @@ static natsStatus set_server(natsOptions *options, const struct pr_address *serv
 	snprintf(url, sizeof(url), "nats://%s%s%s:%d", numeric6 ? "[" : "", server->host,
 		 numeric6 ? "]" : "", server->port);
 	status = natsOptions_SetURL(options, url);
-	if (status == NATS_OK)
-		status = natsOptions_SetExpectedHostname(options, server->host);
 	if (status == NATS_OK)
 		status = natsOptions_SetTimeout(options, timeout_ms);
 	return status;
@@ -320,20 +319,34 @@ static void abandon_stuck(struct pr_nats_link *link, const struct pr_flight *fli
 	*patience_us *= 2;
 }
 
+static int begin_wire(struct pr_nats_link *link, int64_t timeout_ms, struct pr_err *err)
+{
+	natsOptions *options;
+	natsStatus status;
+
+	if (make_options(link, timeout_ms, &options, err) < 0)
+		return err->status;
+	/* Makes the library read all of the system's authorities: too much for a look at the settings. */
+	status = natsOptions_SetExpectedHostname(options, link->servers[link->server].host);
+	if (status != NATS_OK) {
+		natsOptions_Destroy(options);
+		return refuse_setting("TLS", status, err);
+	}
+	return pr_nats_wire_begin(options, &link->pending[link->server], err);
+}
+
 static int try_server(struct pr_nats_link *link, const struct pr_flight *flight, int64_t until_us,
 		      struct pr_err *err)
 {
 	const struct pr_address *server = &link->servers[link->server];
 	struct pr_nats_wire **pending = &link->pending[link->server];
 	int64_t left_ms = (until_us - pr_mono_us()) / 1000;
-	natsOptions *options;
 
 	abandon_stuck(link, flight);
 	/* What became of an earlier one is news only if it is good. */
 	if (*pending && atomic_load(&(*pending)->done) && take_wire(link, err) == POSTROOM_OK)
 		return POSTROOM_OK;
-	if (!*pending && (make_options(link, left_ms > 0 ? left_ms : 1, &options, err) < 0 ||
-			  pr_nats_wire_begin(options, pending, err) < 0))
+	if (!*pending && begin_wire(link, left_ms > 0 ? left_ms : 1, err) < 0)
 		return err->status;
 	if (await_wire(*pending, flight, until_us))
 		return take_wire(link, err);

@@ -24,9 +24,9 @@ struct pr_nats_link {
 	/* Those that were begun and not waited for to the end: each server has one at most. */
 	struct pr_nats_wire *pending[PR_NATS_SERVERS_MAX];
 	int64_t patience_us[PR_NATS_SERVERS_MAX]; /* with such a one; 0: as at first */
-	struct pr_nats_wire *wire;  /* NULL: no connection */
-	natsConnection *connection; /* the wire's */
-	natsSubscription *answers;  /* to inbox, ".", and anything behind it */
+	struct pr_nats_wire *wire;		  /* NULL: no connection */
+	natsConnection *connection;		  /* the wire's */
+	natsSubscription *answers;		  /* to inbox, ".", and anything behind it */
 	char inbox[PR_NATS_INBOX_SIZE];
 };
 

@@ -219,8 +219,7 @@ int pr_nats_wire_begin(natsOptions *options, struct pr_nats_wire **ret, struct p
 	wire->notes_fd = notes->fd;
 	wire->begun_us = pr_mono_us();
 	atomic_store(&wire->owners, 2);
-	if (!set_callbacks(wire, options) ||
-	    pthread_create(&wire->maker, NULL, make, wire) != 0) {
+	if (!set_callbacks(wire, options) || pthread_create(&wire->maker, NULL, make, wire) != 0) {
 		atomic_store(&wire->owners, 1);
 		let_go(wire);
 		return pr_err_nomem(err);

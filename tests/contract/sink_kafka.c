@@ -223,8 +223,8 @@ TEST(K5_what_was_too_large_together_is_sent_one_by_one)
 /* As a property does that names a file which has gone since. */
 static void spoil_property(const char *value)
 {
-	struct pr_param_list *properties =
-		(void *)((char *)rig.sink + rig.sink->ops->params[0].offset);
+	struct pr_param_list *properties = (void *)((char *)rig.sink +
+						    rig.sink->ops->params[0].offset);
 
 	properties->items[1] = value;
 }
