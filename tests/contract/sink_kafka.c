@@ -304,6 +304,11 @@ TEST(D6_order_survives_a_linger_shorter_than_the_handing_over)
 	check_order_with("/one?kafka.linger.ms=1");
 }
 
+TEST(D6_order_survives_a_queue_that_holds_less_than_a_request)
+{
+	check_order_with("/one?kafka.queue.buffering.max.messages=10");
+}
+
 TEST(D6_more_of_a_key_than_a_request_holds_arrives_in_order)
 {
 	PR_CLEANUP_BUF struct pr_buf expected = { 0 };
