@@ -5,7 +5,8 @@
  * 1. A message is DELIVERED when its delivery report says that all replicas in sync
  *    have it (acks=all); handing it to the library says nothing.
  * 2. The messages of a key go to one partition, in one request, which is taken or
- *    refused as a whole; those that do not fit wait until it has been answered. With
+ *    refused as a whole; those that do not fit, or come when the library may have begun
+ *    to send it (linger.ms), wait until it has been answered. With
  *    {tenant} in the topic's name, a message behind one of another tenant waits for
  *    the next call.
  * 3. Whatever was handed over and not reported by the deadline may have arrived: it
@@ -44,6 +45,7 @@ struct batch {
 	struct pr_kafka_sent *sent;
 	bool by_tenant;			 /* messages of one key may go to several topics */
 	size_t round_count, round_bytes; /* handed over since the last wait */
+	int64_t round_until_us;		 /* later, the library may have begun to send */
 	int64_t until_us;
 };
 
@@ -305,11 +307,11 @@ static int part(struct kafka_sink *kafka, struct batch *batch, const struct pr_f
 
 	for (size_t i = 0; i < batch->count; i++)
 		begun += batch->sent[i].begun;
-	for (size_t i = 0; i < batch->count && begun > 1 && status == POSTROOM_OK; i++) {
+	for (size_t i = 0; i < batch->count && begun > 1; i++) {
 		if (!was_too_large(&batch->sent[i]))
 			continue;
 		batch->sent[i] = (struct pr_kafka_sent){ 0 };
-		if (must_wait(batch, i) || !pr_flight_may_begin(flight))
+		if (status < 0 || must_wait(batch, i) || !pr_flight_may_begin(flight))
 			continue;
 		status = pr_kafka_begin(&kafka->producer, err);
 		if (status == POSTROOM_OK)
@@ -333,12 +335,16 @@ static size_t weight_of(const postroom_delivery *item)
 	       length_of(item->correlation_id) + WEIGHT_OF_NAMES;
 }
 
-/* Whether the message fits in behind others of its key that may be in the same request. */
+/* Whether the message shares a request with the one of its key before it, or needs not to. */
 static bool fits(const struct kafka_sink *kafka, const struct batch *batch, size_t at)
 {
-	return batch->before[at] == PR_SINK_NONE ||
+	size_t before = batch->before[at];
+
+	return before == PR_SINK_NONE || !batch->sent[before].begun ||
+	       batch->sent[before].reported ||
 	       (batch->round_count < kafka->producer.round_count &&
-		batch->round_bytes + weight_of(&batch->items[at]) <= kafka->producer.round_bytes);
+		batch->round_bytes + weight_of(&batch->items[at]) <= kafka->producer.round_bytes &&
+		pr_mono_us() < batch->round_until_us);
 }
 
 static int hand_over_all(struct kafka_sink *kafka, struct batch *batch,
@@ -357,6 +363,8 @@ static int hand_over_all(struct kafka_sink *kafka, struct batch *batch,
 			break;
 		if (must_wait(batch, i))
 			continue;
+		if (batch->round_count == 0)
+			batch->round_until_us = pr_mono_us() + kafka->producer.round_us;
 		status = hand_over(kafka, batch, i, flight, err);
 		batch->round_count++;
 		batch->round_bytes += weight_of(&batch->items[i]);

@@ -106,14 +106,27 @@ static size_t number_of(const rd_kafka_conf_t *conf, const char *name)
 	return strtoul(text, NULL, 10);
 }
 
-/* Half of what the library puts into a request: what it adds to a message counts too. */
+static size_t lesser(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * Half of what the library puts into a request, since what it adds to a message counts too;
+ * and half of the time for which it gathers one, since handing over takes some as well. A
+ * queue that is full makes a message wait until others have gone: 0 is one without a limit.
+ */
 static void set_round(struct pr_kafka_producer *producer, const rd_kafka_conf_t *conf)
 {
-	size_t batch = number_of(conf, "batch.size"),
-	       message = number_of(conf, "message.max.bytes");
+	size_t count = number_of(conf, "queue.buffering.max.messages");
+	size_t bytes = number_of(conf, "queue.buffering.max.kbytes") * 1024;
+	size_t request = lesser(number_of(conf, "batch.size"),
+				number_of(conf, "message.max.bytes"));
 
-	producer->round_count = number_of(conf, "batch.num.messages");
-	producer->round_bytes = (batch < message ? batch : message) / 2;
+	producer->round_count = lesser(number_of(conf, "batch.num.messages"),
+				       count > 0 ? count : SIZE_MAX);
+	producer->round_bytes = lesser(bytes, request) / 2;
+	producer->round_us = (int64_t)number_of(conf, "linger.ms") * 1000 / 2;
 }
 
 static void hear_report(rd_kafka_t *handle, const rd_kafka_message_t *message, void *context)

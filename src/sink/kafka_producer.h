@@ -25,6 +25,7 @@ struct pr_kafka_producer {
 	 * request, which the broker takes or refuses as a whole.
 	 */
 	size_t round_count, round_bytes;
+	int64_t round_us;
 	int64_t down_us;   /* since when no broker is there; 0: one may be */
 	char trouble[300]; /* what the library last said of its brokers; "" nothing */
 };

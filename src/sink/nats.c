@@ -10,7 +10,8 @@
  * 3. A message that nobody took comes back without its name. When as many are
  *    unanswered as came back that way, it is those.
  * 4. Whatever was sent and not answered may have arrived: it is UNREACHABLE, to be
- *    sent again under the same Nats-Msg-Id, and the connection is closed.
+ *    sent again under the same Nats-Msg-Id, and the connection is closed. When one
+ *    that was sent later is acknowledged, the server has had it: then it FAILED.
  * 5. An answer names the call that it belongs to: a late one is nobody else's.
  * 6. A subject without a stream is an outage, whatever else is delivered; a stream that
  *    is full or closed to us is one unless others take what we send.
@@ -20,6 +21,7 @@
 #include "sink/nats_link.h"
 #include "sink/nats_message.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,16 +33,27 @@
 #define ERROR_STORE_FAILED 10077
 #define ERROR_HEADERS_TOO_LONG 10097
 
+/* The library cuts off what a server says, not before this: of a long subject there is a part. */
+#define NOTE_WHOLE 200
+
+/* Of messages that are done with, until they are given back. */
+#define WASTE_MAX 512
+#define WASTE_BYTES (256 * 1024)
+
 struct nats_sink {
 	struct pr_sink sink;
 	struct pr_nats_link link;
 	struct pr_nats_pen pen;
 	struct pr_buf text;
+	struct pr_buf notes;
+	natsMsg *waste[WASTE_MAX]; /* to be destroyed */
+	size_t waste_count, waste_bytes;
 	uint64_t calls;
 };
 
 struct sent {
 	int64_t until_us;
+	size_t place; /* in the line */
 	bool waiting;
 	bool by_stream; /* refused for what its stream is */
 };
@@ -54,9 +67,9 @@ struct batch {
 	size_t first;		/* those before it are begun, or wait for others of their key */
 	size_t begun, oldest;	/* in the line; all before the oldest are answered */
 	size_t waiting;
-	size_t unheard; /* came back without a name */
-	size_t delivered;
-	bool forbidden; /* the connection remembers an error that may be mended */
+	size_t unheard;			  /* came back without a name */
+	size_t delivered, last_delivered; /* how many; and the last place in the line of one */
+	bool forbidden;			  /* a late note may speak of what is mended by then */
 };
 
 static int fill(struct batch *batch, postroom_delivery *items, size_t count,
@@ -79,6 +92,24 @@ static int fill(struct batch *batch, postroom_delivery *items, size_t count,
 			batch->after[batch->before[i]] = i;
 	}
 	return POSTROOM_OK;
+}
+
+/* The library has them freed by a thread of its own, which is not to be woken for each. */
+static void empty_waste(struct nats_sink *nats)
+{
+	for (size_t i = 0; i < nats->waste_count; i++)
+		natsMsg_Destroy(nats->waste[i]);
+	nats->waste_count = nats->waste_bytes = 0;
+}
+
+static void waste(struct nats_sink *nats, natsMsg *msg)
+{
+	if (!msg)
+		return;
+	nats->waste[nats->waste_count++] = msg;
+	nats->waste_bytes += (size_t)natsMsg_GetDataLength(msg);
+	if (nats->waste_count == WASTE_MAX || nats->waste_bytes >= WASTE_BYTES)
+		empty_waste(nats);
 }
 
 static void settle(struct batch *batch, size_t at, postroom_verdict verdict,
@@ -121,8 +152,10 @@ static int begin(struct nats_sink *nats, struct batch *batch, size_t at, int64_t
 	if (status < 0)
 		return status;
 	sent = natsConnection_PublishMsg(nats->link.connection, msg);
-	natsMsg_Destroy(msg);
-	batch->sent[at] = (struct sent){ .until_us = until_us, .waiting = true };
+	waste(nats, msg);
+	batch->sent[at] = (struct sent){ .until_us = until_us,
+					 .place = batch->begun,
+					 .waiting = true };
 	batch->line[batch->begun++] = at;
 	batch->waiting++;
 	if (sent == NATS_MAX_PAYLOAD)
@@ -235,6 +268,8 @@ static int hear(struct nats_sink *nats, struct batch *batch, natsMsg *msg,
 	}
 	settle(batch, at, POSTROOM_DELIVERED, flight, NULL);
 	batch->delivered++;
+	if (batch->sent[at].place > batch->last_delivered)
+		batch->last_delivered = batch->sent[at].place;
 	next = batch->after[at];
 	if (next == PR_SINK_NONE || !pr_flight_may_begin(flight))
 		return POSTROOM_OK;
@@ -256,7 +291,7 @@ static int hear_all(struct nats_sink *nats, struct batch *batch, const struct pr
 			break;
 		else
 			status = hear(nats, batch, msg, flight, err);
-		natsMsg_Destroy(msg);
+		waste(nats, msg);
 	}
 	return status;
 }
@@ -276,33 +311,78 @@ static void judge_unheard(struct nats_sink *nats, struct batch *batch,
 	batch->unheard = 0;
 }
 
+/* Of a note, the words behind the first quote: the subject and a quote, or a part of it. */
+static bool is_named(const char *words, const struct pr_buf *subject)
+{
+	size_t len = strlen(words);
+
+	if (len > subject->len)
+		return words[subject->len] == '"' &&
+		       memcmp(words, subject->data, subject->len) == 0;
+	return len >= NOTE_WHOLE && memcmp(words, subject->data, len) == 0;
+}
+
+static int judge_note(struct nats_sink *nats, struct batch *batch, const char *note,
+		      const struct pr_flight *flight, struct pr_err *err)
+{
+	const char *words = strstr(note, "Publish to \"");
+
+	if (!words)
+		return pr_err_set(err, POSTROOM_UNAVAILABLE,
+				  "%s; the user must be allowed to subscribe to _INBOX.>", note);
+	words += strlen("Publish to \"");
+	batch->forbidden = true;
+	for (size_t i = 0; i < batch->count; i++) {
+		if (!batch->sent[i].waiting ||
+		    pr_nats_subject(&nats->pen, nats->sink.url.path, &batch->items[i], NULL) < 0 ||
+		    !is_named(words, &nats->pen.subject))
+			continue;
+		batch->sent[i].by_stream = true;
+		refuse(nats, batch, i, POSTROOM_FAILED, "this user may not", flight);
+	}
+	return POSTROOM_OK;
+}
+
 /* The server does not answer what a user may not publish; it says so, and names the subject. */
 static int judge_forbidden(struct nats_sink *nats, struct batch *batch,
 			   const struct pr_flight *flight, struct pr_err *err)
 {
-	const char *error = NULL, *subject;
+	struct pr_buf *notes = &nats->notes;
+	int status = POSTROOM_OK;
+	char *rest;
 
-	if (natsConnection_GetLastError(nats->link.connection, &error) != NATS_NOT_PERMITTED)
+	pr_buf_reset(notes);
+	pr_nats_wire_take_notes(nats->link.wire, notes);
+	if (notes->failed)
+		return pr_err_nomem(err);
+	if (notes->len == 0)
 		return POSTROOM_OK;
-	subject = strstr(error, "Publish to \"");
-	if (!subject)
-		return pr_err_set(err, POSTROOM_UNAVAILABLE,
-				  "%s; the user must be allowed to subscribe to _INBOX.>", error);
-	subject += strlen("Publish to \"");
-	batch->forbidden = true;
-	for (size_t i = 0; i < batch->count; i++) {
-		size_t len;
+	for (char *note = strtok_r(notes->data, "\n", &rest); note && status == POSTROOM_OK;
+	     note = strtok_r(NULL, "\n", &rest))
+		status = judge_note(nats, batch, note, flight, err);
+	return status;
+}
 
-		if (!batch->sent[i].waiting ||
-		    pr_nats_subject(&nats->pen, nats->sink.url.path, &batch->items[i], NULL) < 0)
+/* False: nothing shows that the server has had them, or one of them came back. */
+static bool judge_silence(struct nats_sink *nats, struct batch *batch,
+			  const struct pr_flight *flight)
+{
+	int64_t now_us = pr_mono_us();
+	bool any = false;
+
+	for (size_t i = 0; i < batch->count && batch->delivered > 0 && batch->unheard == 0; i++) {
+		const struct sent *sent = &batch->sent[i];
+
+		if (!sent->waiting || sent->until_us > now_us ||
+		    sent->place > batch->last_delivered)
 			continue;
-		len = nats->pen.subject.len;
-		if (strncmp(subject, nats->pen.subject.data, len) == 0 && subject[len] == '"') {
-			batch->sent[i].by_stream = true;
-			refuse(nats, batch, i, POSTROOM_FAILED, "this user may not", flight);
-		}
+		any = true;
+		refuse(nats, batch, i, POSTROOM_FAILED,
+		       "no acknowledgement in time; does something that is no stream listen to "
+		       "this subject?",
+		       flight);
 	}
-	return POSTROOM_OK;
+	return any;
 }
 
 static int64_t patience_us(struct batch *batch)
@@ -347,6 +427,8 @@ static int publish_batch(struct nats_sink *nats, struct batch *batch,
 	status = begin_more(nats, batch, until_us, flight, err);
 	while (status == POSTROOM_OK && batch->waiting > 0) {
 		status = pr_nats_turn(&nats->link, flight, patience_us(batch), err);
+		if (status < 0 && err->native == ETIMEDOUT && judge_silence(nats, batch, flight))
+			status = POSTROOM_OK;
 		if (status == POSTROOM_OK)
 			status = hear_all(nats, batch, flight, err);
 		if (status == POSTROOM_OK)
@@ -380,6 +462,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		return POSTROOM_OK;
 	}
 	status = publish_batch(nats, &batch, flight, until_us, &failure);
+	empty_waste(nats);
 	for (size_t i = 0; i < count && status < 0; i++) {
 		if (batch.sent[i].waiting)
 			settle(&batch, i, POSTROOM_UNREACHABLE, flight, failure.text);
@@ -398,6 +481,7 @@ static void close_nats(struct pr_sink *sink)
 	pr_nats_release(&nats->link);
 	pr_nats_pen_release(&nats->pen);
 	pr_buf_release(&nats->text);
+	pr_buf_release(&nats->notes);
 }
 
 static int open_nats(struct pr_sink *sink, struct pr_err *err)
@@ -435,7 +519,7 @@ static const struct pr_param params[] = {
 	  .value = "BOOL",
 	  .fallback = "false",
 	  .help = "refuse servers without TLS" },
-	FILE_SETTING("ca", ca, "whom to trust instead of the system's authorities; implies tls"),
+	FILE_SETTING("ca", ca, "whom to trust beside the system's authorities; implies tls"),
 	FILE_SETTING("cert", cert, "our certificate, with key; implies tls"),
 	FILE_SETTING("key", key, "the key of that certificate"),
 	{ .name = NULL },

@@ -2,7 +2,8 @@
 /*
  * 1. Every wait ends at until_us and when the grace of a stop is over; before there is
  *    a connection, as soon as a stop is requested.
- * 2. A connection that comes too late is the next call's.
+ * 2. A connection that comes too late is the next call's. One that does not come at all
+ *    is left alone with its thread after a while, each time after twice as long.
  * 3. Secrets go to the library and nowhere else: no error repeats them.
  */
 #include "sink/nats_link.h"
@@ -19,6 +20,7 @@
 
 #define PORT 4222
 #define PUSH_BYTES (32 * 1024)
+#define STUCK_TIMEOUTS 3 /* of a publish, until a connection that is not made is begun anew */
 
 static int lost(const struct pr_nats_link *link, const char *why, struct pr_err *err)
 {
@@ -26,16 +28,6 @@ static int lost(const struct pr_nats_link *link, const char *why, struct pr_err 
 
 	return pr_err_set(err, POSTROOM_UNAVAILABLE, "the connection to %s port %d is lost: %s",
 			  server->host, server->port, why);
-}
-
-/* The library would print the error; we ask for it. This runs in a thread of its own. */
-static void keep_quiet(natsConnection *connection, natsSubscription *subscription, natsStatus error,
-		       void *context)
-{
-	(void)connection;
-	(void)subscription;
-	(void)error;
-	(void)context;
 }
 
 static int refuse_setting(const char *what, natsStatus status, struct pr_err *err)
@@ -145,10 +137,11 @@ static int check_key(const char *path, struct pr_err *err)
 	fclose(file);
 	ERR_clear_error();
 	if (!key)
-		return pr_err_set(err, POSTROOM_SINK,
-				  "nats: key: \"%s\" holds no key in PEM, or one that is locked with "
-				  "a password; unlock it with: openssl pkey -in LOCKED -out KEY",
-				  path);
+		return pr_err_set(
+			err, POSTROOM_SINK,
+			"nats: key: \"%s\" holds no key in PEM, or one that is locked with "
+			"a password; unlock it with: openssl pkey -in LOCKED -out KEY",
+			path);
 	EVP_PKEY_free(key);
 	return POSTROOM_OK;
 }
@@ -182,8 +175,6 @@ static natsStatus set_server(natsOptions *options, const struct pr_address *serv
 		 numeric6 ? "]" : "", server->port);
 	status = natsOptions_SetURL(options, url);
 	if (status == NATS_OK)
-		status = natsOptions_SetExpectedHostname(options, server->host);
-	if (status == NATS_OK)
 		status = natsOptions_SetTimeout(options, timeout_ms);
 	return status;
 }
@@ -193,8 +184,6 @@ static int fill_options(const struct pr_nats_link *link, natsOptions *options, i
 {
 	natsStatus status = natsOptions_SetName(options, "postroom");
 
-	if (status == NATS_OK)
-		status = natsOptions_SetErrorHandler(options, keep_quiet, NULL);
 	/* Each of these would start a thread. */
 	if (status == NATS_OK)
 		status = natsOptions_SetSendAsap(options, true);
@@ -297,8 +286,10 @@ static int take_wire(struct pr_nats_link *link, struct pr_err *err)
 	link->connection = wire->connection;
 	if (status == NATS_OK)
 		status = subscribe(link);
-	if (status == NATS_OK)
+	if (status == NATS_OK) {
+		link->patience_us[link->server] = 0;
 		return POSTROOM_OK;
+	}
 	if (status == NATS_CONNECTION_AUTH_FAILED)
 		pr_err_set(err, POSTROOM_UNAVAILABLE,
 			   "%s port %d refuses us: %s; look at the user in the sink's URL, or "
@@ -312,19 +303,50 @@ static int take_wire(struct pr_nats_link *link, struct pr_err *err)
 	return err->status;
 }
 
+/* The library waits for a handshake without an end; the server may be well again by now. */
+static void abandon_stuck(struct pr_nats_link *link, const struct pr_flight *flight)
+{
+	struct pr_nats_wire **pending = &link->pending[link->server];
+	int64_t *patience_us = &link->patience_us[link->server];
+
+	if (*patience_us == 0)
+		*patience_us = flight->timeout_ms * 1000 * STUCK_TIMEOUTS;
+	if (!*pending || atomic_load(&(*pending)->done) ||
+	    pr_mono_us() - (*pending)->begun_us < *patience_us)
+		return;
+	pr_nats_wire_end(*pending);
+	*pending = NULL;
+	*patience_us *= 2;
+}
+
+static int begin_wire(struct pr_nats_link *link, int64_t timeout_ms, struct pr_err *err)
+{
+	natsOptions *options;
+	natsStatus status;
+
+	if (make_options(link, timeout_ms, &options, err) < 0)
+		return err->status;
+	/* Makes the library read all of the system's authorities: too much for a look at the settings. */
+	status = natsOptions_SetExpectedHostname(options, link->servers[link->server].host);
+	if (status != NATS_OK) {
+		natsOptions_Destroy(options);
+		return refuse_setting("TLS", status, err);
+	}
+	return pr_nats_wire_begin(options, &link->pending[link->server], err);
+}
+
 static int try_server(struct pr_nats_link *link, const struct pr_flight *flight, int64_t until_us,
 		      struct pr_err *err)
 {
 	const struct pr_address *server = &link->servers[link->server];
 	struct pr_nats_wire **pending = &link->pending[link->server];
 	int64_t left_ms = (until_us - pr_mono_us()) / 1000;
-	natsOptions *options;
 
+	abandon_stuck(link, flight);
 	/* What became of an earlier one is news only if it is good. */
 	if (*pending && atomic_load(&(*pending)->done) && take_wire(link, err) == POSTROOM_OK)
 		return POSTROOM_OK;
-	if (!*pending && (make_options(link, left_ms > 0 ? left_ms : 1, &options, err) < 0 ||
-			  pr_nats_wire_begin(options, pending, err) < 0))
+	if (!*pending && begin_wire(link, left_ms > 0 ? left_ms : 1, err) < 0)
 		return err->status;
 	if (await_wire(*pending, flight, until_us))
 		return take_wire(link, err);
@@ -374,20 +396,27 @@ void pr_nats_push(struct pr_nats_link *link)
 int pr_nats_turn(struct pr_nats_link *link, const struct pr_flight *flight, int64_t until_us,
 		 struct pr_err *err)
 {
-	struct pollfd fds[2] = { { .fd = -1 }, { .fd = link->wire->fd, .events = POLLIN } };
+	struct pollfd fds[3] = { { .fd = -1 },
+				 { .fd = link->wire->fd, .events = POLLIN },
+				 { .fd = link->wire->notes_fd, .events = POLLIN } };
 	const struct pr_address *server = &link->servers[link->server];
 	const char *why = NULL;
+	bool late;
 
 	if (link->wire->writing)
 		natsConnection_ProcessWriteEvent(link->connection);
-	if (pr_stop_overdue(flight->stop) || pr_mono_us() >= until_us)
-		return pr_err_set(err, POSTROOM_UNAVAILABLE,
-				  "no answer from %s port %d in the time there was", server->host,
-				  server->port);
+	late = pr_mono_us() >= until_us;
+	if (late || pr_stop_overdue(flight->stop)) {
+		pr_err_set(err, POSTROOM_UNAVAILABLE,
+			   "no answer from %s port %d in the time there was", server->host,
+			   server->port);
+		err->native = late ? ETIMEDOUT : 0;
+		return err->status;
+	}
 	if (link->wire->writing)
 		fds[1].events |= POLLOUT;
 	if (!natsConnection_IsClosed(link->connection))
-		pr_flight_poll(flight, fds, 2, until_us);
+		pr_flight_poll(flight, fds, 3, until_us);
 	if (fds[1].revents & ~POLLOUT)
 		natsConnection_ProcessReadEvent(link->connection);
 	if (!natsConnection_IsClosed(link->connection))

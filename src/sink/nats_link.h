@@ -23,9 +23,10 @@ struct pr_nats_link {
 	size_t server; /* the one to try first, or the one it is connected to */
 	/* Those that were begun and not waited for to the end: each server has one at most. */
 	struct pr_nats_wire *pending[PR_NATS_SERVERS_MAX];
-	struct pr_nats_wire *wire;  /* NULL: no connection */
-	natsConnection *connection; /* the wire's */
-	natsSubscription *answers;  /* to inbox, ".", and anything behind it */
+	int64_t patience_us[PR_NATS_SERVERS_MAX]; /* with such a one; 0: as at first */
+	struct pr_nats_wire *wire;		  /* NULL: no connection */
+	natsConnection *connection;		  /* the wire's */
+	natsSubscription *answers;		  /* to inbox, ".", and anything behind it */
 	char inbox[PR_NATS_INBOX_SIZE];
 };
 
@@ -46,7 +47,8 @@ void pr_nats_push(struct pr_nats_link *link);
 
 /*
  * Sends what waits to be sent and takes in what has come, waiting once for
- * either. What has come is to be had from link->answers.
+ * either. What has come is to be had from link->answers and from the wire's notes.
+ * With until_us over, it is POSTROOM_UNAVAILABLE, and native is ETIMEDOUT.
  */
 int pr_nats_turn(struct pr_nats_link *link, const struct pr_flight *flight, int64_t until_us,
 		 struct pr_err *err);

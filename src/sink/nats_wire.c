@@ -4,18 +4,99 @@
  *    frees it.
  * 2. Once it is done, the library's event loop is our poll(): no thread reads, writes
  *    or reconnects, and the library is only at work while it is called.
- * 3. Ending a connection never waits: what was not sent is lost, and nobody was told
+ * 3. The notes are the wire's and the library's, which may write one after the wire's end;
+ *    that the connection is closed is the last that it says.
+ * 4. The library's thread, and makers that were left alone, may be at work past the end of
+ *    main(): nothing of theirs is taken apart there.
+ * 5. Ending a connection never waits: what was not sent is lost, and nobody was told
  *    otherwise.
  */
 #include "sink/nats_wire.h"
 
+#include "base/time.h"
+
 #include <fcntl.h>
-#include <pthread.h>
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+/* Before anybody else begins to use OpenSSL: it would clean up at exit, under those threads. */
+__attribute__((constructor)) static void keep_openssl(void)
+{
+	OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+}
+
+struct pr_nats_notes {
+	pthread_mutex_t lock; /* of the text */
+	struct pr_buf text;
+	int fd; /* an eventfd */
+	_Atomic int owners;
+};
+
+static struct pr_nats_notes *begin_notes(void)
+{
+	struct pr_nats_notes *notes = calloc(1, sizeof(*notes));
+
+	if (!notes)
+		return NULL;
+	notes->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (notes->fd < 0) {
+		free(notes);
+		return NULL;
+	}
+	pthread_mutex_init(&notes->lock, NULL);
+	atomic_store(&notes->owners, 1);
+	return notes;
+}
+
+static void end_notes(struct pr_nats_notes *notes)
+{
+	if (atomic_fetch_sub(&notes->owners, 1) > 1)
+		return;
+	pthread_mutex_destroy(&notes->lock);
+	pr_buf_release(&notes->text);
+	close(notes->fd);
+	free(notes);
+}
+
+static void write_note(natsConnection *connection, natsSubscription *subscription,
+		       natsStatus status, void *context)
+{
+	struct pr_nats_notes *notes = context;
+	const char *error = nats_GetLastError(NULL);
+
+	(void)connection;
+	(void)subscription;
+	if (status != NATS_NOT_PERMITTED || !error)
+		return;
+	pthread_mutex_lock(&notes->lock);
+	pr_buf_printf(&notes->text, "%s\n", error);
+	eventfd_write(notes->fd, 1);
+	pthread_mutex_unlock(&notes->lock);
+}
+
+static void hear_close(natsConnection *connection, void *context)
+{
+	(void)connection;
+	end_notes(context);
+}
+
+void pr_nats_wire_take_notes(struct pr_nats_wire *wire, struct pr_buf *out)
+{
+	struct pr_nats_notes *notes = wire->notes;
+	eventfd_t count;
+
+	pthread_mutex_lock(&notes->lock);
+	if (notes->text.len > 0) {
+		pr_buf_puts(out, notes->text.data);
+		pr_buf_reset(&notes->text);
+		eventfd_read(notes->fd, &count);
+	}
+	pthread_mutex_unlock(&notes->lock);
+}
 
 static natsStatus attach(void **ret_data, void *context, natsConnection *connection, natsSock fd)
 {
@@ -63,15 +144,28 @@ static void close_connection(struct pr_nats_wire *wire)
 #endif
 }
 
-void pr_nats_wire_end(struct pr_nats_wire *wire)
+static void let_go(struct pr_nats_wire *wire)
 {
-	if (!wire || atomic_fetch_sub(&wire->owners, 1) > 1)
+	if (atomic_fetch_sub(&wire->owners, 1) > 1)
 		return;
 	if (wire->connection)
 		close_connection(wire);
+	end_notes(wire->notes);
 	natsOptions_Destroy(wire->options);
 	close(wire->done_fd);
 	free(wire);
+}
+
+void pr_nats_wire_end(struct pr_nats_wire *wire)
+{
+	if (!wire)
+		return;
+	/* One that is done has but a step to go. */
+	if (atomic_load(&wire->done))
+		pthread_join(wire->maker, NULL);
+	else
+		pthread_detach(wire->maker);
+	let_go(wire);
 }
 
 static void *make(void *context)
@@ -80,8 +174,10 @@ static void *make(void *context)
 	const char *error;
 
 	wire->status = natsConnection_Connect(&wire->connection, wire->options);
-	if (wire->status == NATS_OK)
+	if (wire->status == NATS_OK) {
+		atomic_fetch_add(&wire->notes->owners, 1);
 		wire->status = natsConnection_HasHeaderSupport(wire->connection);
+	}
 	if (wire->status != NATS_OK) {
 		error = nats_GetLastError(NULL);
 		snprintf(wire->error, sizeof(wire->error), "%s",
@@ -89,45 +185,43 @@ static void *make(void *context)
 	}
 	atomic_store(&wire->done, true);
 	eventfd_write(wire->done_fd, 1);
-	pr_nats_wire_end(wire);
+	let_go(wire);
 	nats_ReleaseThreadMemory();
 	return NULL;
 }
 
-static bool begin_thread(struct pr_nats_wire *wire)
+static bool set_callbacks(struct pr_nats_wire *wire, natsOptions *options)
 {
-	pthread_attr_t attributes;
-	pthread_t thread;
-	bool begun;
-
-	if (pthread_attr_init(&attributes) != 0)
-		return false;
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	begun = pthread_create(&thread, &attributes, make, wire) == 0;
-	pthread_attr_destroy(&attributes);
-	return begun;
+	return natsOptions_SetEventLoop(options, wire, attach, want_to_read, want_to_write,
+					detach) == NATS_OK &&
+	       natsOptions_SetErrorHandler(options, write_note, wire->notes) == NATS_OK &&
+	       natsOptions_SetClosedCB(options, hear_close, wire->notes) == NATS_OK;
 }
 
 int pr_nats_wire_begin(natsOptions *options, struct pr_nats_wire **ret, struct pr_err *err)
 {
 	struct pr_nats_wire *wire = calloc(1, sizeof(*wire));
 	int done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	struct pr_nats_notes *notes = begin_notes();
 
-	if (!wire || done_fd < 0 ||
-	    natsOptions_SetEventLoop(options, wire, attach, want_to_read, want_to_write, detach) !=
-		    NATS_OK) {
+	if (!wire || done_fd < 0 || !notes) {
 		if (done_fd >= 0)
 			close(done_fd);
+		if (notes)
+			end_notes(notes);
 		free(wire);
 		natsOptions_Destroy(options);
 		return pr_err_nomem(err);
 	}
 	wire->options = options;
 	wire->done_fd = done_fd;
+	wire->notes = notes;
+	wire->notes_fd = notes->fd;
+	wire->begun_us = pr_mono_us();
 	atomic_store(&wire->owners, 2);
-	if (!begin_thread(wire)) {
+	if (!set_callbacks(wire, options) || pthread_create(&wire->maker, NULL, make, wire) != 0) {
 		atomic_store(&wire->owners, 1);
-		pr_nats_wire_end(wire);
+		let_go(wire);
 		return pr_err_nomem(err);
 	}
 	*ret = wire;

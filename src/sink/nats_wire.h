@@ -7,10 +7,12 @@
 #ifndef PR_SINK_NATS_WIRE_H
 #define PR_SINK_NATS_WIRE_H
 
+#include "base/buf.h"
 #include "base/err.h"
 
 #include <nats/nats.h>
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -22,6 +24,10 @@ struct pr_nats_wire {
 	int fd;
 	bool writing; /* something waits to be sent */
 
+	int notes_fd; /* readable once there is a note to take */
+	struct pr_nats_notes *notes;
+	int64_t begun_us;
+	pthread_t maker;
 	_Atomic bool done;
 	int done_fd; /* an eventfd: readable once it is done */
 	natsOptions *options;
@@ -30,6 +36,12 @@ struct pr_nats_wire {
 
 /* Begins to connect. The options are the wire's from now on, also after a failure. */
 int pr_nats_wire_begin(natsOptions *options, struct pr_nats_wire **ret, struct pr_err *err);
+
+/*
+ * Appends what the server has said against what we did, a line each: whatever came since
+ * this was last asked. The library has it said by a thread of its own, a little later.
+ */
+void pr_nats_wire_take_notes(struct pr_nats_wire *wire, struct pr_buf *out);
 
 /* Closes it without waiting. One that is not done is closed by its maker, whenever that returns. */
 void pr_nats_wire_end(struct pr_nats_wire *wire);

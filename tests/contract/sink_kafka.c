@@ -6,6 +6,7 @@
 #include "servers/kafka.h"
 
 #define SHORT_MS 200	    /* for a publish that is meant to run out of time */
+#define MANY 3000	    /* takes longer to hand over than the shortest linger */
 #define INIT_PRODUCER_ID 22 /* the number of that request in the protocol */
 
 static struct server server;
@@ -219,6 +220,35 @@ TEST(K5_what_was_too_large_together_is_sent_one_by_one)
 	end();
 }
 
+/* As a property does that names a file which has gone since. */
+static void spoil_property(const char *value)
+{
+	struct pr_param_list *properties = (void *)((char *)rig.sink +
+						    rig.sink->ops->params[0].offset);
+
+	properties->items[1] = value;
+}
+
+TEST(K5_what_was_too_large_together_and_can_not_be_tried_alone_is_no_dead_letter)
+{
+	postroom_delivery *items;
+
+	begin("/one?kafka.linger.ms=50");
+	kafka_order("partitions one 1");
+	items = rig_items(&rig, 4);
+	rig_publish(&rig, items, 1);
+	check_delivered(items, 1);
+	items = rig_items(&rig, 4);
+	kafka_order("push %d %d 1", KAFKA_PRODUCE, RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE);
+	kafka_order("push %d %d 1", KAFKA_PRODUCE, RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER);
+	spoil_property("soon");
+	rig_publish(&rig, items, 4);
+	for (int i = 0; i < 4; i++)
+		CHECK_INT(items[i].verdict, POSTROOM_UNREACHABLE);
+	CHECK_CONTAINS(items[3].reason, "linger.ms");
+	end();
+}
+
 TEST(D6_a_refused_record_lets_no_later_one_of_its_key_through)
 {
 	postroom_delivery *items;
@@ -239,6 +269,44 @@ TEST(D6_a_refused_record_lets_no_later_one_of_its_key_through)
 	check_delivered(items, 3);
 	check_arrived("id-0\nid-1\nid-2\n");
 	end();
+}
+
+static void check_order_with(const char *rest)
+{
+	postroom_delivery *items;
+
+	begin(rest);
+	kafka_order("partitions one 1");
+	items = rig_items(&rig, 1);
+	rig_publish(&rig, items, 1);
+	check_delivered(items, 1);
+	items = rig_items(&rig, MANY);
+	for (int i = 0; i < MANY; i++)
+		items[i].key = "k";
+	kafka_order("push %d %d 1", KAFKA_PRODUCE, RD_KAFKA_RESP_ERR_INVALID_RECORD);
+	rig_publish(&rig, items, MANY);
+	CHECK_INT(items[0].verdict, POSTROOM_FAILED);
+	for (int i = 1; i < MANY; i++)
+		CHECK_MSG(items[i].verdict == POSTROOM_UNTRIED, "%s: %d", items[i].id,
+			  items[i].verdict);
+	check_arrived("id-0\n");
+	end();
+}
+
+/* Each record may be a request of its own as soon as it is handed over. */
+TEST(D6_order_does_not_rest_on_a_linger)
+{
+	check_order_with("/one?kafka.linger.ms=0");
+}
+
+TEST(D6_order_survives_a_linger_shorter_than_the_handing_over)
+{
+	check_order_with("/one?kafka.linger.ms=1");
+}
+
+TEST(D6_order_survives_a_queue_that_holds_less_than_a_request)
+{
+	check_order_with("/one?kafka.queue.buffering.max.messages=10");
 }
 
 TEST(D6_more_of_a_key_than_a_request_holds_arrives_in_order)

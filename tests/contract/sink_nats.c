@@ -4,9 +4,14 @@
 #include "contract/sink_server.h"
 #include "servers/nats.h"
 
+#include <netinet/in.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define FIRST_SIZE 200
+#define SHORT_MS 1000		       /* for a publish that is meant to run out of time */
 #define LONG ((size_t)9 * 1024 * 1024) /* more than the server's max_payload */
 
 static struct server server;
@@ -388,6 +393,53 @@ TEST(K7_a_subject_that_the_user_may_not_publish_is_told_and_may_be_allowed_later
 	end();
 }
 
+TEST(K7_of_several_subjects_that_the_user_may_not_publish_each_is_told)
+{
+	/* The library keeps the beginning of what the server says. */
+	PR_CLEANUP_BUF struct pr_buf longest = { 0 };
+	postroom_delivery *items;
+
+	pr_buf_puts(&longest, "long.");
+	while (longest.len < 400)
+		pr_buf_putc(&longest, 'x');
+	start();
+	add_stream(NATS_STREAM, "*", 0);
+	nats_permit(&server, "{ publish: { deny: [\"a\", \"b\", \"long.>\"] } }");
+	open_target("");
+	items = publish_topics((const char *const[]){ "a", "b", longest.data, "open", "a" }, 5);
+	check_item(&items[0], POSTROOM_FAILED, "publish to \"a\": this user may not");
+	check_item(&items[1], POSTROOM_FAILED, "publish to \"b\": this user may not");
+	check_item(&items[2], POSTROOM_FAILED, "xxx\": this user may not");
+	check_item(&items[3], POSTROOM_DELIVERED, NULL);
+	check_item(&items[4], POSTROOM_FAILED, "this user may not");
+	end();
+}
+
+TEST(K7_a_message_that_nobody_answers_fails_alone_when_later_ones_are_acknowledged)
+{
+	static const char *const topics[] = { "deaf", "open", "open" };
+	natsSubscription *deaf = NULL;
+	postroom_delivery *items;
+	struct nats_desk desk;
+
+	start();
+	add_stream(NATS_STREAM, "open", 0);
+	CHECK(nats_reach(&server, &desk));
+	CHECK(natsConnection_SubscribeSync(&deaf, desk.connection, "deaf") == NATS_OK);
+	CHECK(natsConnection_Flush(desk.connection) == NATS_OK);
+	open_target("");
+	rig.flight.timeout_ms = SHORT_MS;
+	items = publish_topics(topics, 3);
+	check_item(&items[0], POSTROOM_FAILED, "publish to \"deaf\": no acknowledgement in time");
+	check_item(&items[1], POSTROOM_DELIVERED, NULL);
+	check_item(&items[2], POSTROOM_DELIVERED, NULL);
+	items = publish_topics(topics, 1);
+	check_item(&items[0], POSTROOM_UNREACHABLE, "no answer from " SERVER_HOST);
+	natsSubscription_Destroy(deaf);
+	nats_leave(&desk);
+	end();
+}
+
 /* To the second message, also what would be an acknowledgement of the first, only too late. */
 static void say_something(natsConnection *connection, natsSubscription *subscription, natsMsg *msg,
 			  void *context)
@@ -472,5 +524,49 @@ TEST(K7_of_several_servers_one_is_enough)
 	items = rig_items(&rig, 1);
 	rig_publish(&rig, items, 1);
 	check_item(&items[0], POSTROOM_DELIVERED, NULL);
+	end();
+}
+
+/* Demands TLS, and says no more. */
+static void *greet(void *context)
+{
+	static const char info[] = "INFO {\"server_id\":\"x\",\"version\":\"2.9.10\","
+				   "\"headers\":true,\"max_payload\":1048576,"
+				   "\"tls_required\":true}\r\n";
+	int *fds = context; /* the listener, and whom it has let in */
+
+	fds[1] = accept4(fds[0], NULL, NULL, SOCK_CLOEXEC);
+	CHECK(fds[1] >= 0);
+	CHECK(send(fds[1], info, strlen(info), MSG_NOSIGNAL) == (ssize_t)strlen(info));
+	return NULL;
+}
+
+TEST(K7_a_handshake_without_an_end_keeps_nobody_from_the_server_that_comes_next)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	int fds[2] = { socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), -1 }, yes = 1;
+	postroom_delivery *item;
+	pthread_t greeter;
+
+	rig_init(&rig);
+	server.port = server_free_port();
+	address.sin_port = htons((in_port_t)server.port);
+	CHECK(setsockopt(fds[0], SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0);
+	CHECK(bind(fds[0], (struct sockaddr *)&address, sizeof(address)) == 0);
+	CHECK(listen(fds[0], 1) == 0);
+	CHECK(pthread_create(&greeter, NULL, greet, fds) == 0);
+	open_target("");
+	rig.flight.timeout_ms = SHORT_MS;
+	item = rig_items(&rig, 1);
+	rig_publish(&rig, item, 1);
+	check_item(item, POSTROOM_UNREACHABLE, "in the time there was");
+	pthread_join(greeter, NULL);
+	close(fds[0]);
+	nats_start(&server, NULL);
+	add_stream(NATS_STREAM, "orders.created", 0);
+	while (item->verdict != POSTROOM_DELIVERED)
+		rig_publish(&rig, item, 1);
+	close(fds[1]);
 	end();
 }

@@ -227,6 +227,18 @@ def K7_tls_proves_who_both_are(postroom, begin, tmp_path):
     assert len(nats.ids('ORDERS')) == 1
 
 
+def K7_an_authority_of_ones_own_is_trusted_beside_the_systems(postroom, begin, tmp_path):
+    def path(name):
+        return str(tmp_path / name)
+
+    nats = begin_tls(begin, path)
+    nats.add_stream('ORDERS', 'orders')
+    url = f'nats://localhost:{nats.port}/?ca={path("other.pem")}&cert={path("client.pem")}&key={path("client.key")}'
+    id = postroom.enqueue('orders')
+    postroom.ok('relay', '--to', url, '--drain', env={'SSL_CERT_FILE': path('ca.pem')})
+    assert nats.ids('ORDERS') == [id]
+
+
 def D4_a_relay_stops_although_its_server_falls_silent_in_a_handshake(postroom, begin, tmp_path):
     nats = begin_tls(begin, lambda name: str(tmp_path / name))
     open_wires = []
