@@ -18,7 +18,8 @@
  *		LANES	1, or 2: the last row has another than the first two
  *		DELAYED	a row that joins its key some time later
  *		UNSEEN	a row whose transaction commits some time later
- *		RUN	how many held rows of a key are freed at a time
+ *		RUN	how many held rows of a key are freed at a time; with more
+ *			than one, a claim may take one of them and leave the rest
  *		CRASHES, NAPS (past the end of a lease), FAILURES, RELEASES: how many
  * Mutations:	MUTANT, which is NONE or one of those that tests/model/check names
  */
@@ -48,6 +49,7 @@ byte claims[ROWS];
 byte row_owner[ROWS] = NOBODY;
 bool row_expired[ROWS];
 byte row_lock[ROWS] = NOBODY;
+byte unwritten[WORKERS]; /* of what a claim of rows has seen: what is still in that version */
 
 /* postroom_lanes */
 bool by_lane; /* how the database is leased */
@@ -102,6 +104,12 @@ bool crossed;	  /* two were settling rows of one key, and each left the rest to 
 #define ALONE_WORK ((ALONE(0) && WORK(0)) || (ALONE(1) && WORK(1)) || (ALONE(2) && WORK(2)))
 #define KEYLESS_WORK (KEYS == 3 && IN_TURN(2) && !by_lane && lane_owner[LANE(2)] == NOBODY)
 
+inline written(r)
+{
+	unwritten[0] = unwritten[0] & ~BIT(r);
+	unwritten[1] = unwritten[1] & ~BIT(r)
+}
+
 /* The snapshot of a claim: its candidates, and what they may have to wait for. */
 inline look(w, what)
 {
@@ -142,7 +150,8 @@ inline park(was)
 	if
 	:: status[r] == pending && apart[r] == was &&
 	   (MUTANT == NO_SHARE_LOCK || (CAN_LOCK(behind) && WALL(behind))) ->
-		apart[r] = 2
+		apart[r] = 2;
+		written(r)
 	:: else
 	fi
 }
@@ -178,7 +187,8 @@ inline lease_rows(w)
 			claims[r]++;
 			row_owner[r] = w;
 			row_expired[r] = false;
-			batch[w].claims[r] = claims[r]
+			batch[w].claims[r] = claims[r];
+			written(r)
 		:: else
 		fi
 	}
@@ -229,9 +239,10 @@ inline claim_alone(w)
 {
 	if
 	:: MUTANT == CHOOSE_BEFORE_LOCK -> mine = candidates
-	:: else -> mine = candidates & SET_OF(ALONE(0), ALONE(1), ALONE(2))
+	:: MUTANT == ANY_VERSION -> mine = candidates & SET_OF(ALONE(0), ALONE(1), ALONE(2))
+	:: else -> mine = unwritten[w] & SET_OF(ALONE(0), ALONE(1), ALONE(2))
 	fi;
-	candidates = candidates & SET_OF(ALONE(0), ALONE(1), ALONE(2));
+	candidates = unwritten[w] & SET_OF(ALONE(0), ALONE(1), ALONE(2));
 	choose(mine, 1);
 	mine = 0;
 	if
@@ -252,6 +263,7 @@ inline claim_keyless(w)
 inline end_claim(w)
 {
 	claiming--;
+	unwritten[w] = 0;
 	take = 0;
 	candidates = 0;
 	walls = 0;
@@ -331,7 +343,8 @@ inline take_over(l)
 			tried[r]++;
 			claims[r]++;
 			row_owner[r] = lane_owner[l];
-			row_expired[r] = true
+			row_expired[r] = true;
+			written(r)
 		:: else
 		fi
 	}
@@ -363,6 +376,7 @@ inline settle_lane(i)
 				claims[r]++;
 				apart[r] = 1;
 				due[r] = false;
+				written(r);
 				if
 				:: attempts[r] >= MAX_ATTEMPTS -> status[r] = dead
 				:: else
@@ -432,7 +446,7 @@ inline free_held()
 {
 	for (r : 0 .. ROWS - 1) {
 		if
-		:: HAS(freeing, r) && HELD(r) -> apart[r] = 1
+		:: HAS(freeing, r) && HELD(r) -> apart[r] = 1; written(r)
 		:: else
 		fi
 	}
@@ -449,6 +463,7 @@ inline commit_rows(i)
 			row_owner[r] = NOBODY;
 			row_expired[r] = false;
 			row_lock[r] = NOBODY;
+			written(r);
 			if
 			:: HAS(batch[i].done, r) -> status[r] = delivered
 			:: HAS(batch[i].failed, r) && attempts[r] >= MAX_ATTEMPTS ->
@@ -528,8 +543,17 @@ end:
 		:: lane_expired[1] -> d_step { take_over(1) }; goto idle
 #endif
 		:: ALONE_WORK ->
-			d_step { look(w, SET_OF(ALONE(0), ALONE(1), ALONE(2))) };
+			d_step {
+				look(w, SET_OF(ALONE(0), ALONE(1), ALONE(2)));
+				unwritten[w] = candidates
+			};
 			goto alone
+#if RUN > 1
+		/* A batch may be full with one. */
+		:: ALONE(0) && WORK(0) -> d_step { look(w, BIT(0)); unwritten[w] = candidates }; goto alone
+		:: ALONE(1) && WORK(1) -> d_step { look(w, BIT(1)); unwritten[w] = candidates }; goto alone
+		:: ALONE(2) && WORK(2) -> d_step { look(w, BIT(2)); unwritten[w] = candidates }; goto alone
+#endif
 		:: TURN(w) && KEYLESS_WORK ->
 			d_step { look(w, BIT(2)) };
 			goto keyless
