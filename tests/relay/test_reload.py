@@ -107,6 +107,34 @@ def D7_what_is_in_flight_is_finished_by_those_who_began_it(postroom, running, tm
     running.stop()
 
 
+def D7_what_is_in_flight_is_finished_although_there_is_no_grace(postroom, running, tmp_path):
+    """The grace is for a stop: a reload is in no hurry."""
+    no_grace = TO_SLOW.replace('workers: 2', 'workers: 2, shutdown_grace: 0s')
+    first = postroom.enqueue('t')
+    running.start(no_grace)
+    wait_until(lambda: ids_in(tmp_path / 'begun') == [first])
+    running.reload(no_grace.replace('slow }', 'b }'))
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('b.ndjson') == 1)
+    (tmp_path / 'go').touch()
+    wait_until(lambda: postroom.show(first)['status'] == 'delivered')
+    assert ids_in(tmp_path / 'begun') == ids_in(tmp_path / 'done') == [first]
+    assert postroom.show(first)['attempts'] == 1
+    running.stop()
+
+
+def D7_what_a_reload_waits_for_is_ended_by_a_stop_after_its_grace(postroom, running, tmp_path):
+    patient = TO_SLOW.replace('workers: 2', 'workers: 2, shutdown_grace: 0s, lease: 1h,'
+                              ' publish_timeout: 20m')
+    first = postroom.enqueue('t')
+    running.start(patient)
+    wait_until(lambda: ids_in(tmp_path / 'begun') == [first])
+    running.reload(patient.replace('slow }', 'b }'))
+    running.stop()
+    assert postroom.show(first)['status'] == 'pending'
+    assert not ids_in(tmp_path / 'done')
+
+
 def D7_reloading_under_load_loses_nothing_and_doubles_nothing(postroom, running, tmp_path):
     running.start(TO_A)
     postroom.enqueue('t')
