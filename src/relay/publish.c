@@ -193,7 +193,7 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 	int64_t slice_end_us = pr_mono_us() + slice_ms(config) * 1000;
 	/* The process may have slept since it looked at the lease. */
 	int64_t lease_end_us = worker->lease.until_us - after_begin_ms * 1000;
-	int64_t more = pr_limit_widen(pr_worker_limit(worker));
+	int64_t more = pr_limit_widen(pr_worker_limit(worker), (int64_t)count - worker->part);
 	struct pr_flight flight = {
 		.arena = &worker->batch->arena,
 		.policy = &config->policy,
@@ -216,7 +216,7 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 {
 	const struct pr_relay_config *config = &worker->crew->config;
 	struct postroom_batch *batch = worker->batch;
-	int64_t took_us = 0;
+	bool first = true;
 
 	while (*from < batch->count && !pr_stop_requested(&worker->crew->stop)) {
 		struct pr_err unheard;
@@ -230,9 +230,7 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 		left = batch->count - *from;
 		if (status < 0 || left == 0)
 			return status;
-		took_us -= pr_mono_us();
 		broken = publish_slice(worker, items, left, err);
-		took_us += pr_mono_us();
 		keep_back(worker, items, left);
 		status = bring_forward(worker, items, left, &done, broken < 0 ? &unheard : err);
 		if (status < 0)
@@ -243,12 +241,13 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 			pr_settle_items(worker, items, done, &unheard);
 			return broken;
 		}
-		if (done == left && usable) {
+		if (first && usable)
 			worker->batch_limit = pr_limit_adapt(worker->batch_limit,
 							     (int32_t)config->batch_size,
-							     (int64_t)batch->count, took_us);
+							     (int64_t)left, (int64_t)done);
+		first = false;
+		if (done == left && usable)
 			return pr_settle_last(worker, items, done, err);
-		}
 		status = pr_settle_items(worker, items, done, err);
 		if (status < 0 || !usable || done == 0)
 			return status;
