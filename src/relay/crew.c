@@ -302,6 +302,7 @@ static void release(struct pr_worker *worker)
 	pr_sink_close(worker->sink);
 	for (size_t i = 0; i < 2; i++)
 		pr_batch_release(&worker->batches[i]);
+	pr_arena_release(&worker->scratch);
 	pr_log_release(&worker->log);
 }
 

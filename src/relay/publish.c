@@ -11,6 +11,8 @@
  * 3. A message that did not arrive, whatever became of it, keeps back what stands
  *    behind it with its namespace, topic and key: that is released with it. So does
  *    one that arrived and was lost before it could be settled: it will arrive again.
+ * 4. What a slice has decided is settled before the next begins, which takes over the
+ *    memory of the reasons.
  */
 #include "relay/worker.h"
 
@@ -72,7 +74,7 @@ static void keep_back(struct pr_worker *worker, postroom_delivery *items, size_t
 		i++;
 	if (i == count)
 		return;
-	before = pr_sink_order(items, count, &worker->batch->arena);
+	before = pr_sink_order(items, count, &worker->scratch);
 	for (; i < count; i++) {
 		/* Without the memory to tell keys apart all that have one wait. */
 		if (items[i].key && !is_over(&items[i]) &&
@@ -90,7 +92,7 @@ static int bring_forward(struct pr_worker *worker, postroom_delivery *items, siz
 
 	while (ahead < count && is_over(&items[ahead]))
 		ahead++;
-	rest = pr_arena_alloc(&worker->batch->arena, (count - ahead) * sizeof(*rest));
+	rest = pr_arena_alloc(&worker->scratch, (count - ahead) * sizeof(*rest));
 	if (!rest)
 		return pr_err_nomem(err);
 	for (size_t i = ahead; i < count; i++) {
@@ -195,7 +197,7 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 	int64_t lease_end_us = worker->lease.until_us - after_begin_ms * 1000;
 	int64_t more = pr_limit_widen(pr_worker_limit(worker), (int64_t)count - worker->part);
 	struct pr_flight flight = {
-		.arena = &worker->batch->arena,
+		.arena = &worker->scratch,
 		.policy = &config->policy,
 		.begin_until_us = slice_end_us < lease_end_us ? slice_end_us : lease_end_us,
 		.timeout_ms = config->publish_timeout_ms,
@@ -205,6 +207,8 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 	};
 	int status;
 
+	/* A batch may take as many slices as it has messages: what one needed is not kept for all. */
+	pr_arena_reset(&worker->scratch);
 	pr_pulse_beat(&worker->pulse, 0);
 	status = worker->sink->ops->publish(worker->sink, items, count, &flight, err);
 	pr_limit_leave(pr_worker_limit(worker), more);
@@ -273,7 +277,7 @@ static int publish_probe(struct pr_worker *worker, size_t *from, struct pr_err *
 		return status;
 	items = batch->items + *from;
 	chosen = pr_breaker_choose(pr_worker_breaker(worker), items, batch->count - *from,
-				   pr_sink_order(items, batch->count - *from, &batch->arena));
+				   pr_sink_order(items, batch->count - *from, &worker->scratch));
 	first = items[0];
 	items[0] = items[chosen];
 	items[chosen] = first;
