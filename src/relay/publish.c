@@ -154,6 +154,7 @@ static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err
 	if (status < 0 && status != POSTROOM_LEASE_LOST)
 		return status;
 	worker->lease = renewed;
+	worker->trouble_since_us = 0;
 	if (status >= 0)
 		return POSTROOM_OK;
 	return leave_behind(worker, items, count, 0, from, err);

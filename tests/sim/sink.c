@@ -5,7 +5,7 @@
  *
  * Found here: what is published without a lease that outlasts it, out of its key's
  * turn, more often than faults explain, faster or wider than the limits, cut by a
- * reload, and probes beside probes.
+ * reload, and probes beside probes; and trouble with the database that is over.
  */
 #include "sim.h"
 
@@ -213,6 +213,8 @@ static int publish(struct pr_sink *base, postroom_delivery *items, size_t count,
 
 	(void)err;
 	ENSURE(before, "no memory");
+	ENSURE(current->worker->trouble_since_us == 0,
+	       "the database has answered, and is still said to be away");
 	trace("publish %zu%s", count, current->worker->probe ? " as a probe" : "");
 	check_probes();
 	*in_hand += flight->concurrency;
