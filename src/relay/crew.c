@@ -7,6 +7,8 @@
  * 2. A crew borrows nothing of the configuration it was made from.
  * 3. Two crews at work at the same time are like two relays: leases keep them
  *    apart. What they share is what is known of a sink that is away.
+ * 4. No worker begins before all have been started and the limits are theirs: if one
+ *    can not be started, nothing has changed.
  */
 #include "relay/worker.h"
 
@@ -251,15 +253,21 @@ static int start(struct pr_worker *worker, void *(*body)(void *), struct pr_err 
 	return POSTROOM_OK;
 }
 
+static void change_limits(struct pr_crew *crew)
+{
+	for (size_t i = 0; i < crew->outlet_count; i++) {
+		const struct pr_relay_sink *sink = crew->outlets[i].sink;
+
+		pr_limit_change(&crew->outlets[i].gate->limit, sink->rate, sink->concurrency,
+				crew->config.workers);
+	}
+}
+
 int pr_crew_start(struct pr_crew *crew, struct pr_err *err)
 {
 	int status = start(&crew->janitor, pr_janitor_run, err);
 
 	for (size_t i = 0; status >= 0 && i < crew->outlet_count; i++) {
-		const struct pr_relay_sink *sink = crew->outlets[i].sink;
-
-		pr_limit_change(&crew->outlets[i].gate->limit, sink->rate, sink->concurrency,
-				crew->config.workers);
 		for (int64_t n = 0; status >= 0 && n < crew->config.workers; n++) {
 			status = start(&crew->outlets[i].workers[n], pr_worker_run, err);
 			if (status >= 0)
@@ -268,6 +276,8 @@ int pr_crew_start(struct pr_crew *crew, struct pr_err *err)
 	}
 	if (status < 0)
 		pr_crew_stop(crew);
+	else
+		change_limits(crew);
 	return status;
 }
 

@@ -3,12 +3,13 @@
 import collections
 import os
 import pathlib
+import resource
 import signal
 
 import pytest
 
 from conftest import wait_until
-from running import ids_in, lines_of
+from running import ids_in, lines_of, sanitized
 
 HEAD = '''
 relay: { poll_interval: 50ms, workers: 2, batch_size: %d }
@@ -89,6 +90,26 @@ def D7_a_broken_file_is_refused_and_the_old_one_stays(postroom, running):
     running.reload(TO_B)
     postroom.enqueue('t')
     wait_until(lambda: running.count('b.ndjson') == 1)
+    running.stop()
+
+
+def D7_a_reload_for_which_there_are_no_threads_leaves_the_limits_as_they_were(postroom, running):
+    if sanitized():
+        pytest.skip('a sanitizer takes memory of its own')
+    limited = TO_B.replace('file:b.ndjson"', 'file:b.ndjson", rate: 1/h')
+    running.start(TO_B)
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('b.ndjson') == 1)
+    size = int(pathlib.Path(f'/proc/{running.relay.pid}/statm').read_text().split()[0])
+    room = size * resource.getpagesize() + 100 * 1024 * 1024
+    resource.prlimit(running.relay.pid, resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
+    running.reload(limited.replace('workers: 2', 'workers: 200'), 'OUTBOX_RELOAD_REFUSED')
+    assert running.told('starting a thread')
+    resource.prlimit(running.relay.pid, resource.RLIMIT_AS,
+                     (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    for _ in range(3):
+        postroom.enqueue('t')
+    wait_until(lambda: running.count('b.ndjson') == 4)
     running.stop()
 
 
