@@ -7,7 +7,8 @@
  * 1. Nothing is published unless the lease outlasts the slice, by the monotonic
  *    clock: it is renewed, or the batch is left to whoever has it by now.
  * 2. Told to stop, or the sink away: what was not begun is released at once, its
- *    attempt given back. While it is away one message at a time is published.
+ *    attempt given back; so is what the end of the grace has cut. While the sink is
+ *    away one message at a time is published.
  * 3. A message that did not arrive, whatever became of it, keeps back what stands
  *    behind it with its namespace, topic and key: that is released with it. So does
  *    one that arrived and was lost before it could be settled: it will arrive again.
@@ -160,6 +161,15 @@ static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err
 	return leave_behind(worker, items, count, 0, from, err);
 }
 
+/* Cut at the end of the grace: neither they nor the sink are at fault. */
+static void give_back(postroom_delivery *items, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (items[i].verdict == POSTROOM_FAILED)
+			items[i].verdict = POSTROOM_UNREACHABLE;
+	}
+}
+
 /* Reads the breaker's evidence from the verdicts; true while the sink may be used. */
 static bool heed(struct pr_worker *worker, postroom_delivery *items, size_t count)
 {
@@ -172,9 +182,14 @@ static bool heed(struct pr_worker *worker, postroom_delivery *items, size_t coun
 		.pause_us = 1000 * pr_random_between(&worker->random, PR_BREAKER_PAUSE_MIN_MS,
 						     PR_BREAKER_PAUSE_MAX_MS),
 	};
-	enum pr_breaker_news news = pr_breaker_heed(breaker, pr_mono_us(), &heard);
+	enum pr_breaker_news news;
 	char reason[300] = "";
 
+	if (pr_stop_overdue(&worker->crew->stop)) {
+		give_back(items, count);
+		return false;
+	}
+	news = pr_breaker_heed(breaker, pr_mono_us(), &heard);
 	worker->probe = 0;
 	if (news == PR_BREAKER_OPENED) {
 		pr_breaker_open_ms(breaker, pr_mono_us(), reason);

@@ -110,7 +110,7 @@ struct pr_relay_health {
 	bool running;	   /* every thread has begun its work */
 	int64_t silent_ms; /* a thread that should have been heard of was not for so long; 0: none */
 	char who[20];	   /* which one */
-	bool overdue;	   /* told to stop, and the grace has passed */
+	int64_t overdue_ms; /* told to stop, and the grace has passed for so long; 0: it has not */
 	int64_t database_away_ms; /* 0: it is there */
 	int sinks_away;
 	int64_t sink_away_ms; /* the one that has been away for longest; 0: all are there */
