@@ -132,16 +132,39 @@ static void prepare(struct pr_worker *worker, struct pr_crew *crew, struct pr_ou
 	worker->log.sink = outlet ? outlet->sink->name : NULL;
 }
 
-static int open_sink(struct pr_worker *worker, struct pr_err *err)
+static int open_sink(const struct pr_relay_sink *sink, struct pr_sink **ret, struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->crew->config;
-	const struct pr_relay_sink *sink = worker->outlet->sink;
-	int status;
+	int status = pr_sink_open_with(sink->url, sink->settings, sink->setting_count, ret, err);
 
-	if (config->callback.publish)
-		return pr_sink_open_callback(&config->callback, &worker->sink, err);
-	status = pr_sink_open_with(sink->url, sink->settings, sink->setting_count, &worker->sink, err);
 	return status < 0 && sink->name ? pr_err_prefix(err, "sink %.60s", sink->name) : status;
+}
+
+static int try_sink(const struct pr_relay_sink *given, struct pr_err *err)
+{
+	const struct pr_sink_ops *ops;
+	struct pr_sink *sink = NULL;
+	int status = pr_sink_find(given->url, &ops, err);
+
+	if (status >= 0 && !ops->acts)
+		status = open_sink(given, &sink, err);
+	pr_sink_close(sink);
+	return status;
+}
+
+int pr_relay_try_sinks(const struct pr_relay_config *config, struct pr_err *err)
+{
+	const struct pr_relay_sink only = { .url = config->to };
+	int status = config->to ? try_sink(&only, err) : POSTROOM_OK;
+
+	for (size_t i = 0; status >= 0 && i < config->sink_count; i++) {
+		size_t route = 0;
+
+		while (route < config->route_count && config->routes[route].sink != i)
+			route++;
+		if (route < config->route_count)
+			status = try_sink(&config->sinks[i], err);
+	}
+	return status;
 }
 
 static int add_outlet(struct pr_crew *crew, const struct pr_relay_sink *sink, struct pr_rules rules,
@@ -166,7 +189,9 @@ static int add_outlet(struct pr_crew *crew, const struct pr_relay_sink *sink, st
 
 		snprintf(worker->name, sizeof(worker->name), "%.10s %u",
 			 sink->name ? sink->name : "worker", (unsigned)(uint16_t)(i + 1));
-		status = open_sink(worker, err);
+		status = crew->config.callback.publish ?
+				 pr_sink_open_callback(&crew->config.callback, &worker->sink, err) :
+				 open_sink(sink, &worker->sink, err);
 		if (status < 0)
 			return status;
 	}

@@ -62,6 +62,8 @@ struct pr_relay_config {
 
 /* Fills in the derived defaults and checks what must hold between the values (D1). */
 int pr_relay_config_check(struct pr_relay_config *config, struct pr_err *err);
+/* Opens and closes each sink that is used, where that makes nothing and connects to nothing. */
+int pr_relay_try_sinks(const struct pr_relay_config *config, struct pr_err *err);
 
 struct pr_relay;
 
