@@ -153,9 +153,10 @@ static int read_options(const postroom_relay_options *given, postroom_relay_opti
 				  "POSTROOM_RELAY()");
 	for (size_t i = sizeof(*ret); i < given->size; i++) {
 		if (bytes[i])
-			return pr_err_set(err, POSTROOM_INVALID,
-					  "relay: an option is set that only a newer version of the "
-					  "library knows: install that, or leave the option out");
+			return pr_err_set(
+				err, POSTROOM_INVALID,
+				"relay: an option is set that only a newer version of "
+				"the library knows: install that, or leave the option out");
 	}
 	memset(ret, 0, sizeof(*ret));
 	memcpy(ret, given, given->size < sizeof(*ret) ? given->size : sizeof(*ret));

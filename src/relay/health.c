@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whoever works at its end all the same is heard of more often, so long after the grace of a stop. */
+/* So long after the grace of a stop, whoever still works at its end is heard of more often. */
 #define LINGER_MS 2000
 
 static void listen_to(const struct pr_pulse *pulse, const char *who, int64_t now_us,

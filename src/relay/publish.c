@@ -223,7 +223,7 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 	};
 	int status;
 
-	/* A batch may take as many slices as it has messages: what one needed is not kept for all. */
+	/* A batch may take as many slices as it has messages: none keeps what it needed. */
 	pr_arena_reset(&worker->scratch);
 	pr_pulse_beat(&worker->pulse, 0);
 	status = worker->sink->ops->publish(worker->sink, items, count, &flight, err);
