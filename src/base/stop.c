@@ -89,6 +89,13 @@ bool pr_stop_overdue(const struct pr_stop *stop)
 	return deadline_us && pr_mono_us() >= deadline_us;
 }
 
+int pr_stop_news_fd(const struct pr_stop *stop)
+{
+	while (stop && pr_stop_requested(stop))
+		stop = stop->parent;
+	return stop ? stop->fd : -1;
+}
+
 bool pr_stop_wait(const struct pr_stop *stop, int64_t ms)
 {
 	int64_t until_us = pr_mono_us() + ms * 1000;

@@ -30,6 +30,8 @@ void pr_stop_request(struct pr_stop *stop, int64_t grace_ms);
 bool pr_stop_requested(const struct pr_stop *stop);
 int64_t pr_stop_deadline_us(const struct pr_stop *stop); /* when the grace ends; 0: not stopping */
 bool pr_stop_overdue(const struct pr_stop *stop); /* the grace has passed */
+/* Readable when the deadline changes: the parent may yet be stopped, and sooner. -1: it will not. */
+int pr_stop_news_fd(const struct pr_stop *stop);
 
 /* Sleeps until asked to stop (true) or for ms (false). */
 bool pr_stop_wait(const struct pr_stop *stop, int64_t ms);

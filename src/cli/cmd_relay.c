@@ -474,6 +474,10 @@ static int load_or_tell(struct cli *cli, struct relay_options *options, struct p
 static int show(struct cli *cli, const struct relay_options *options,
 		const struct pr_config *loaded)
 {
+	struct pr_err err = { 0 };
+
+	if (pr_relay_try_sinks(&options->config, &err) < 0)
+		return cli_usage(cli, "%s", err.text);
 	if (cli->global.json)
 		pr_config_put_json(loaded, options, &cli->out);
 	else

@@ -89,7 +89,7 @@ static void heed_silence(struct cli_supervisor *supervisor, const struct pr_rela
 	struct pr_log *log = &supervisor->cli->log;
 	char text[100];
 
-	if (health->silent_ms && health->overdue) {
+	if (health->silent_ms && health->overdue_ms) {
 		cli_fail(supervisor->cli,
 			 "relay: %s hangs and does not stop; what was in flight will be claimed "
 			 "again when its lease has run out",

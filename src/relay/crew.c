@@ -7,6 +7,8 @@
  * 2. A crew borrows nothing of the configuration it was made from.
  * 3. Two crews at work at the same time are like two relays: leases keep them
  *    apart. What they share is what is known of a sink that is away.
+ * 4. No worker begins before all have been started and the limits are theirs: if one
+ *    can not be started, nothing has changed.
  */
 #include "relay/worker.h"
 
@@ -130,16 +132,39 @@ static void prepare(struct pr_worker *worker, struct pr_crew *crew, struct pr_ou
 	worker->log.sink = outlet ? outlet->sink->name : NULL;
 }
 
-static int open_sink(struct pr_worker *worker, struct pr_err *err)
+static int open_sink(const struct pr_relay_sink *sink, struct pr_sink **ret, struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->crew->config;
-	const struct pr_relay_sink *sink = worker->outlet->sink;
-	int status;
+	int status = pr_sink_open_with(sink->url, sink->settings, sink->setting_count, ret, err);
 
-	if (config->callback.publish)
-		return pr_sink_open_callback(&config->callback, &worker->sink, err);
-	status = pr_sink_open_with(sink->url, sink->settings, sink->setting_count, &worker->sink, err);
 	return status < 0 && sink->name ? pr_err_prefix(err, "sink %.60s", sink->name) : status;
+}
+
+static int try_sink(const struct pr_relay_sink *given, struct pr_err *err)
+{
+	const struct pr_sink_ops *ops;
+	struct pr_sink *sink = NULL;
+	int status = pr_sink_find(given->url, &ops, err);
+
+	if (status >= 0 && !ops->acts)
+		status = open_sink(given, &sink, err);
+	pr_sink_close(sink);
+	return status;
+}
+
+int pr_relay_try_sinks(const struct pr_relay_config *config, struct pr_err *err)
+{
+	const struct pr_relay_sink only = { .url = config->to };
+	int status = config->to ? try_sink(&only, err) : POSTROOM_OK;
+
+	for (size_t i = 0; status >= 0 && i < config->sink_count; i++) {
+		size_t route = 0;
+
+		while (route < config->route_count && config->routes[route].sink != i)
+			route++;
+		if (route < config->route_count)
+			status = try_sink(&config->sinks[i], err);
+	}
+	return status;
 }
 
 static int add_outlet(struct pr_crew *crew, const struct pr_relay_sink *sink, struct pr_rules rules,
@@ -165,7 +190,9 @@ static int add_outlet(struct pr_crew *crew, const struct pr_relay_sink *sink, st
 
 		snprintf(worker->name, sizeof(worker->name), "%.10s %u",
 			 sink->name ? sink->name : "worker", (unsigned)(uint16_t)(i + 1));
-		status = open_sink(worker, err);
+		status = crew->config.callback.publish ?
+				 pr_sink_open_callback(&crew->config.callback, &worker->sink, err) :
+				 open_sink(sink, &worker->sink, err);
 		if (status < 0)
 			return status;
 	}
@@ -252,15 +279,21 @@ static int start(struct pr_worker *worker, void *(*body)(void *), struct pr_err 
 	return POSTROOM_OK;
 }
 
+static void change_limits(struct pr_crew *crew)
+{
+	for (size_t i = 0; i < crew->outlet_count; i++) {
+		const struct pr_relay_sink *sink = crew->outlets[i].sink;
+
+		pr_limit_change(&crew->outlets[i].gate->limit, sink->rate, sink->concurrency,
+				crew->config.workers);
+	}
+}
+
 int pr_crew_start(struct pr_crew *crew, struct pr_err *err)
 {
 	int status = start(&crew->janitor, pr_janitor_run, err);
 
 	for (size_t i = 0; status >= 0 && i < crew->outlet_count; i++) {
-		const struct pr_relay_sink *sink = crew->outlets[i].sink;
-
-		pr_limit_change(&crew->outlets[i].gate->limit, sink->rate, sink->concurrency,
-				crew->config.workers);
 		for (int64_t n = 0; status >= 0 && n < crew->config.workers; n++) {
 			status = start(&crew->outlets[i].workers[n], pr_worker_run, err);
 			if (status >= 0)
@@ -269,6 +302,8 @@ int pr_crew_start(struct pr_crew *crew, struct pr_err *err)
 	}
 	if (status < 0)
 		pr_crew_stop(crew);
+	else
+		change_limits(crew);
 	return status;
 }
 
@@ -303,6 +338,7 @@ static void release(struct pr_worker *worker)
 	pr_sink_close(worker->sink);
 	for (size_t i = 0; i < 2; i++)
 		pr_batch_release(&worker->batches[i]);
+	pr_arena_release(&worker->scratch);
 	pr_log_release(&worker->log);
 }
 

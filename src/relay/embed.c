@@ -12,7 +12,12 @@
 
 #include <postroom/relay.h>
 
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Of the options as they were at first; later fields stand behind. */
+#define FIRST_SIZE (offsetof(postroom_relay_options, inbox_retention_ms) + sizeof(int64_t))
 
 #define DAY_MS 86400000LL
 #define RETENTION_MAX_MS (36525 * DAY_MS)
@@ -136,12 +141,30 @@ static void set_log(postroom_relay *relay, const postroom_relay_options *given,
 	config->log_level = (enum pr_log_level)((int)given->log_level + PR_LOG_INFO);
 }
 
-static int check_shape(const postroom_relay_options *given, struct pr_err *err)
+/* The application may have been compiled with another version of the header. */
+static int read_options(const postroom_relay_options *given, postroom_relay_options *ret,
+			struct pr_err *err)
 {
-	if (given->size != sizeof(*given))
+	const char *bytes = (const char *)given;
+
+	if (given->size < FIRST_SIZE)
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "relay: size must be sizeof(postroom_relay_options): use "
 				  "POSTROOM_RELAY()");
+	for (size_t i = sizeof(*ret); i < given->size; i++) {
+		if (bytes[i])
+			return pr_err_set(
+				err, POSTROOM_INVALID,
+				"relay: an option is set that only a newer version of "
+				"the library knows: install that, or leave the option out");
+	}
+	memset(ret, 0, sizeof(*ret));
+	memcpy(ret, given, given->size < sizeof(*ret) ? given->size : sizeof(*ret));
+	return POSTROOM_OK;
+}
+
+static int check_shape(const postroom_relay_options *given, struct pr_err *err)
+{
 	if (!given->url)
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "relay: url is missing, for example \"sqlite:shop.db\"");
@@ -198,12 +221,15 @@ static int set_up(postroom_relay *relay, const postroom_relay_options *given)
 int postroom_relay_open(const postroom_relay_options *options, postroom_relay **ret)
 {
 	postroom_relay *relay = calloc(1, sizeof(*relay));
+	postroom_relay_options known;
 	int status;
 
 	*ret = relay;
 	if (!relay)
 		return POSTROOM_NOMEM;
-	status = set_up(relay, options);
+	status = read_options(options, &known, &relay->err);
+	if (status >= 0)
+		status = set_up(relay, &known);
 	if (status >= 0)
 		pr_err_clear(&relay->err);
 	return status;

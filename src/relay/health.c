@@ -10,15 +10,19 @@
 #include <stdio.h>
 #include <string.h>
 
+/* So long after the grace of a stop, whoever still works at its end is heard of more often. */
+#define LINGER_MS 2000
+
 static void listen_to(const struct pr_pulse *pulse, const char *who, int64_t now_us,
 		      struct pr_relay_health *health)
 {
 	int64_t due_us = atomic_load_explicit(&pulse->due_us, memory_order_relaxed);
 	int64_t silent_ms = (now_us - due_us) / 1000 + pulse->step_ms;
+	bool lingers = health->overdue_ms > LINGER_MS && silent_ms > LINGER_MS;
 
 	if (due_us == 0)
 		health->running = false;
-	else if (now_us > due_us && silent_ms > health->silent_ms) {
+	else if ((now_us > due_us || lingers) && silent_ms > health->silent_ms) {
 		health->silent_ms = silent_ms;
 		snprintf(health->who, sizeof(health->who), "%s", who);
 	}
@@ -51,9 +55,11 @@ static void look_at_sink(struct pr_outlet *outlet, int64_t now_us, struct pr_rel
 
 void pr_relay_health(struct pr_relay *relay, struct pr_relay_health *ret)
 {
-	int64_t now_us = pr_mono_us();
+	int64_t now_us = pr_mono_us(), end_us = pr_stop_deadline_us(&relay->stop);
 
 	*ret = (struct pr_relay_health){ .running = true };
+	if (end_us && now_us >= end_us)
+		ret->overdue_ms = (now_us - end_us) / 1000 + 1;
 	pthread_mutex_lock(&relay->lock);
 	for (const struct pr_crew *crew = relay->crew; crew; crew = crew->next) {
 		listen_to(&crew->janitor.pulse, crew->janitor.name, now_us, ret);
@@ -65,6 +71,5 @@ void pr_relay_health(struct pr_relay *relay, struct pr_relay_health *ret)
 	for (size_t i = 0; i < relay->crew->outlet_count; i++)
 		look_at_sink(&relay->crew->outlets[i], now_us, ret);
 	pthread_mutex_unlock(&relay->lock);
-	ret->overdue = pr_stop_overdue(&relay->stop);
 	ret->unrouted = atomic_load(&relay->unrouted);
 }

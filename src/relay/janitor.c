@@ -13,6 +13,7 @@
  *    have another max_attempts and retention for the rest. What no route wants is
  *    only counted. The inbox and forgotten keys know no scope: the shortest retention
  *    counts.
+ * 5. However much there is to do, every chore has its turn in every round.
  */
 #include "relay/worker.h"
 
@@ -26,6 +27,8 @@
 /* Looking for messages without a route takes one part in so many of the time at most. */
 #define UNROUTED_SHARE 100
 #define PAUSE_MS 20
+/* Then the other chores have their turn, and this one goes on in the next round. */
+#define CHORE_MS 5000
 
 /* A short transaction over AT_ONCE rows at most; *ret is how many there were. */
 typedef int (*step_fn)(struct pr_worker *worker, int64_t *ret, struct pr_err *err);
@@ -87,8 +90,10 @@ static int purge_inbox(struct pr_worker *worker, int64_t *ret, struct pr_err *er
 	return worker->store->ops->inbox_purge(worker->store, &old, AT_ONCE, true, ret, err);
 }
 
-static void repeat(struct pr_worker *worker, step_fn step)
+/* True: there is more to do, for which there was no time. */
+static bool repeat(struct pr_worker *worker, step_fn step)
 {
+	int64_t until_us = pr_mono_us() + CHORE_MS * 1000LL;
 	int64_t done = 0;
 	struct pr_err err;
 	int status;
@@ -98,11 +103,30 @@ static void repeat(struct pr_worker *worker, step_fn step)
 		status = pr_worker_connect(worker, false, &err);
 		if (status >= 0)
 			status = step(worker, &done, &err);
-	} while (status >= 0 && done == AT_ONCE && !pr_stop_wait(&worker->crew->stop, PAUSE_MS));
+	} while (status >= 0 && done == AT_ONCE && pr_mono_us() < until_us &&
+		 !pr_stop_wait(&worker->crew->stop, PAUSE_MS));
 	if (status < 0) {
 		pr_store_close(worker->store);
 		worker->store = NULL;
 	}
+	return status >= 0 && done == AT_ONCE;
+}
+
+/* True: there is more to do. */
+static bool purge_all(struct pr_worker *worker)
+{
+	const struct pr_relay_config *config = &worker->crew->config;
+	bool more = false;
+
+	if (config->retention_ms >= 0)
+		more |= repeat(worker, purge_delivered);
+	if (config->dead_retention_ms >= 0)
+		more |= repeat(worker, purge_dead);
+	if (config->dedupe_retention_ms >= 0)
+		more |= repeat(worker, forget);
+	if (config->inbox_retention_ms >= 0)
+		more |= repeat(worker, purge_inbox);
+	return more;
 }
 
 static void tell_unrouted(struct pr_worker *janitor, const struct pr_unrouted *found)
@@ -191,25 +215,20 @@ static bool is_quiet(const struct pr_crew *crew)
 void *pr_janitor_run(void *context)
 {
 	struct pr_worker *worker = context;
-	const struct pr_relay_config *config = &worker->crew->config;
 	int64_t summary_us = pr_mono_us() + SUMMARY_EVERY_MS * 1000;
 	int64_t elapsed_ms = 0;
+	bool purging = false;
 
 	for (;;) {
 		pr_pulse_beat(&worker->pulse, SWEEP_EVERY_MS);
 		if (pr_stop_wait(&worker->crew->stop, SWEEP_EVERY_MS))
 			break;
-		if (elapsed_ms % PURGE_EVERY_MS == 0 || !is_quiet(worker->crew))
-			repeat(worker, sweep);
 		/* In the first round too: a relay that never lives for long cleans up as well. */
-		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->retention_ms >= 0)
-			repeat(worker, purge_delivered);
-		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->dead_retention_ms >= 0)
-			repeat(worker, purge_dead);
-		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->dedupe_retention_ms >= 0)
-			repeat(worker, forget);
-		if (elapsed_ms % PURGE_EVERY_MS == 0 && config->inbox_retention_ms >= 0)
-			repeat(worker, purge_inbox);
+		purging = purging || elapsed_ms % PURGE_EVERY_MS == 0;
+		if (purging || !is_quiet(worker->crew))
+			repeat(worker, sweep);
+		if (purging)
+			purging = purge_all(worker);
 		if (pr_mono_us() >= worker->unrouted_at_us)
 			pr_janitor_look_unrouted(worker, false);
 		elapsed_ms += SWEEP_EVERY_MS;

@@ -10,9 +10,6 @@
 /* Under a rate, what a tenth of a second brings is claimed together. */
 #define PORTIONS 10
 
-#define SLOW_US 1000000
-#define FAST_US (SLOW_US / 4)
-
 static double capacity(const struct pr_limit *limit)
 {
 	return limit->rate > 1 ? limit->rate : 1;
@@ -95,13 +92,15 @@ bool pr_limit_enter(struct pr_limit *limit, int64_t *ret)
 	return !limited || *ret > 0;
 }
 
-int64_t pr_limit_widen(struct pr_limit *limit)
+int64_t pr_limit_widen(struct pr_limit *limit, int64_t want)
 {
 	int64_t more;
 
 	pthread_mutex_lock(&limit->lock);
 	more = limit->concurrency - limit->in_hand;
-	/* Without a limit, or just after it was lowered. */
+	if (more > want)
+		more = want;
+	/* Without a limit, just after it was lowered, or with a part that is enough. */
 	if (more < 0)
 		more = 0;
 	limit->in_hand += more;
@@ -116,13 +115,13 @@ void pr_limit_leave(struct pr_limit *limit, int64_t part)
 	pthread_mutex_unlock(&limit->lock);
 }
 
-int32_t pr_limit_adapt(int32_t limit, int32_t most, int64_t count, int64_t took_us)
+int32_t pr_limit_adapt(int32_t limit, int32_t most, int64_t count, int64_t done)
 {
 	int64_t next = limit;
 
-	if (took_us > SLOW_US)
-		next = (int64_t)((double)count * SLOW_US / (double)took_us);
-	else if (count >= limit && took_us < FAST_US)
+	if (done < count)
+		next = done;
+	else if (count >= limit)
 		next = (int64_t)limit * 2;
 	if (next < 1)
 		return 1;

@@ -43,14 +43,15 @@ void pr_limit_give_back(struct pr_limit *limit, int64_t count);
  * others have all of it; ask again.
  */
 bool pr_limit_enter(struct pr_limit *limit, int64_t *ret);
-/* What nobody else has of it, for a while: one worker alone may use all. */
-int64_t pr_limit_widen(struct pr_limit *limit);
+/* What nobody else has of it, want at most, for a while: one worker alone may use all. */
+int64_t pr_limit_widen(struct pr_limit *limit, int64_t want);
 void pr_limit_leave(struct pr_limit *limit, int64_t part);
 
 /*
- * How many messages are to be claimed next, between 1 and most, when so many of
- * limit took so long: about what the sink does in a second.
+ * How many messages are to be claimed next, between 1 and most, when of the count
+ * in a batch of at most limit so many were done in its first slice: about what the
+ * sink does in one. How long that took says nothing: many may take long together.
  */
-int32_t pr_limit_adapt(int32_t limit, int32_t most, int64_t count, int64_t took_us);
+int32_t pr_limit_adapt(int32_t limit, int32_t most, int64_t count, int64_t done);
 
 #endif

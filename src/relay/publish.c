@@ -7,10 +7,13 @@
  * 1. Nothing is published unless the lease outlasts the slice, by the monotonic
  *    clock: it is renewed, or the batch is left to whoever has it by now.
  * 2. Told to stop, or the sink away: what was not begun is released at once, its
- *    attempt given back. While it is away one message at a time is published.
+ *    attempt given back; so is what the end of the grace has cut. While the sink is
+ *    away one message at a time is published.
  * 3. A message that did not arrive, whatever became of it, keeps back what stands
  *    behind it with its namespace, topic and key: that is released with it. So does
  *    one that arrived and was lost before it could be settled: it will arrive again.
+ * 4. What a slice has decided is settled before the next begins, which takes over the
+ *    memory of the reasons.
  */
 #include "relay/worker.h"
 
@@ -72,7 +75,7 @@ static void keep_back(struct pr_worker *worker, postroom_delivery *items, size_t
 		i++;
 	if (i == count)
 		return;
-	before = pr_sink_order(items, count, &worker->batch->arena);
+	before = pr_sink_order(items, count, &worker->scratch);
 	for (; i < count; i++) {
 		/* Without the memory to tell keys apart all that have one wait. */
 		if (items[i].key && !is_over(&items[i]) &&
@@ -90,7 +93,7 @@ static int bring_forward(struct pr_worker *worker, postroom_delivery *items, siz
 
 	while (ahead < count && is_over(&items[ahead]))
 		ahead++;
-	rest = pr_arena_alloc(&worker->batch->arena, (count - ahead) * sizeof(*rest));
+	rest = pr_arena_alloc(&worker->scratch, (count - ahead) * sizeof(*rest));
 	if (!rest)
 		return pr_err_nomem(err);
 	for (size_t i = ahead; i < count; i++) {
@@ -152,9 +155,19 @@ static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err
 	if (status < 0 && status != POSTROOM_LEASE_LOST)
 		return status;
 	worker->lease = renewed;
+	worker->trouble_since_us = 0;
 	if (status >= 0)
 		return POSTROOM_OK;
 	return leave_behind(worker, items, count, 0, from, err);
+}
+
+/* Cut at the end of the grace: neither they nor the sink are at fault. */
+static void give_back(postroom_delivery *items, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (items[i].verdict == POSTROOM_FAILED)
+			items[i].verdict = POSTROOM_UNREACHABLE;
+	}
 }
 
 /* Reads the breaker's evidence from the verdicts; true while the sink may be used. */
@@ -169,9 +182,14 @@ static bool heed(struct pr_worker *worker, postroom_delivery *items, size_t coun
 		.pause_us = 1000 * pr_random_between(&worker->random, PR_BREAKER_PAUSE_MIN_MS,
 						     PR_BREAKER_PAUSE_MAX_MS),
 	};
-	enum pr_breaker_news news = pr_breaker_heed(breaker, pr_mono_us(), &heard);
+	enum pr_breaker_news news;
 	char reason[300] = "";
 
+	if (pr_stop_overdue(&worker->crew->stop)) {
+		give_back(items, count);
+		return false;
+	}
+	news = pr_breaker_heed(breaker, pr_mono_us(), &heard);
 	worker->probe = 0;
 	if (news == PR_BREAKER_OPENED) {
 		pr_breaker_open_ms(breaker, pr_mono_us(), reason);
@@ -193,9 +211,9 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 	int64_t slice_end_us = pr_mono_us() + slice_ms(config) * 1000;
 	/* The process may have slept since it looked at the lease. */
 	int64_t lease_end_us = worker->lease.until_us - after_begin_ms * 1000;
-	int64_t more = pr_limit_widen(pr_worker_limit(worker));
+	int64_t more = pr_limit_widen(pr_worker_limit(worker), (int64_t)count - worker->part);
 	struct pr_flight flight = {
-		.arena = &worker->batch->arena,
+		.arena = &worker->scratch,
 		.policy = &config->policy,
 		.begin_until_us = slice_end_us < lease_end_us ? slice_end_us : lease_end_us,
 		.timeout_ms = config->publish_timeout_ms,
@@ -205,6 +223,8 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 	};
 	int status;
 
+	/* A batch may take as many slices as it has messages: none keeps what it needed. */
+	pr_arena_reset(&worker->scratch);
 	pr_pulse_beat(&worker->pulse, 0);
 	status = worker->sink->ops->publish(worker->sink, items, count, &flight, err);
 	pr_limit_leave(pr_worker_limit(worker), more);
@@ -216,7 +236,7 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 {
 	const struct pr_relay_config *config = &worker->crew->config;
 	struct postroom_batch *batch = worker->batch;
-	int64_t took_us = 0;
+	bool first = true;
 
 	while (*from < batch->count && !pr_stop_requested(&worker->crew->stop)) {
 		struct pr_err unheard;
@@ -230,9 +250,7 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 		left = batch->count - *from;
 		if (status < 0 || left == 0)
 			return status;
-		took_us -= pr_mono_us();
 		broken = publish_slice(worker, items, left, err);
-		took_us += pr_mono_us();
 		keep_back(worker, items, left);
 		status = bring_forward(worker, items, left, &done, broken < 0 ? &unheard : err);
 		if (status < 0)
@@ -243,12 +261,13 @@ static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err 
 			pr_settle_items(worker, items, done, &unheard);
 			return broken;
 		}
-		if (done == left && usable) {
+		if (first && usable)
 			worker->batch_limit = pr_limit_adapt(worker->batch_limit,
 							     (int32_t)config->batch_size,
-							     (int64_t)batch->count, took_us);
+							     (int64_t)left, (int64_t)done);
+		first = false;
+		if (done == left && usable)
 			return pr_settle_last(worker, items, done, err);
-		}
 		status = pr_settle_items(worker, items, done, err);
 		if (status < 0 || !usable || done == 0)
 			return status;
@@ -274,7 +293,7 @@ static int publish_probe(struct pr_worker *worker, size_t *from, struct pr_err *
 		return status;
 	items = batch->items + *from;
 	chosen = pr_breaker_choose(pr_worker_breaker(worker), items, batch->count - *from,
-				   pr_sink_order(items, batch->count - *from, &batch->arena));
+				   pr_sink_order(items, batch->count - *from, &worker->scratch));
 	first = items[0];
 	items[0] = items[chosen];
 	items[chosen] = first;

@@ -256,7 +256,8 @@ static int change_crews(struct pr_relay *relay, struct pr_crew *crew, struct pr_
 	crew->next = before;
 	relay->crew = crew;
 	atomic_store(&relay->grace_ms, crew->config.shutdown_grace_ms);
-	pr_crew_stop(before);
+	/* Not the grace: that is for a stop. What is in flight is over before its lease is. */
+	pr_stop_request(&before->stop, before->config.lease_ms);
 	pthread_cond_signal(&relay->ended);
 	return POSTROOM_OK;
 }

@@ -62,6 +62,8 @@ struct pr_relay_config {
 
 /* Fills in the derived defaults and checks what must hold between the values (D1). */
 int pr_relay_config_check(struct pr_relay_config *config, struct pr_err *err);
+/* Opens and closes each sink that is used, where that makes nothing and connects to nothing. */
+int pr_relay_try_sinks(const struct pr_relay_config *config, struct pr_err *err);
 
 struct pr_relay;
 
@@ -110,7 +112,7 @@ struct pr_relay_health {
 	bool running;	   /* every thread has begun its work */
 	int64_t silent_ms; /* a thread that should have been heard of was not for so long; 0: none */
 	char who[20];	   /* which one */
-	bool overdue;	   /* told to stop, and the grace has passed */
+	int64_t overdue_ms; /* told to stop, and the grace has passed for so long; 0: it has not */
 	int64_t database_away_ms; /* 0: it is there */
 	int sinks_away;
 	int64_t sink_away_ms; /* the one that has been away for longest; 0: all are there */

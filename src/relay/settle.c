@@ -88,6 +88,7 @@ int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t c
 		if (status < 0)
 			return status;
 	}
+	worker->trouble_since_us = 0;
 	tell(worker, items, count);
 	return POSTROOM_OK;
 }

@@ -375,6 +375,9 @@ void *pr_worker_run(void *context)
 	struct pr_worker *worker = context;
 	struct pr_relay *relay = worker->relay;
 
+	/* Held until all of the crew are there. */
+	pthread_mutex_lock(&relay->lock);
+	pthread_mutex_unlock(&relay->lock);
 	worker->status = work(worker);
 	/* A worker that can not go on takes the others along: no half-dead relay. */
 	if (worker->status < 0 && !worker->gave_up)

@@ -36,6 +36,7 @@ struct pr_worker {
 	struct pr_sink *sink;
 	struct postroom_batch batches[2]; /* they take turns: each is told after the next was claimed */
 	struct postroom_batch *batch;	  /* the one at hand */
+	struct pr_arena scratch;	  /* what publishing a slice needs, reasons included */
 	struct pr_lease lease;		  /* the batch's */
 	_Atomic int64_t in_flight;	  /* of the batch: not settled yet */
 	struct pr_log log;

@@ -258,6 +258,7 @@ const struct pr_sink_ops pr_sink_file = {
 	.example = "file:out.ndjson",
 	.size = sizeof(struct file_sink),
 	.params = params,
+	.acts = true,
 	.open = open_file,
 	.publish = publish,
 	.reopen = reopen,

@@ -482,6 +482,7 @@ const struct pr_sink_ops pr_sink_kafka = {
 	.server = true,
 	.size = sizeof(struct kafka_sink),
 	.params = params,
+	.acts = true,
 	.open = open_kafka,
 	.publish = publish,
 	.close = close_kafka,

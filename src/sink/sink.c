@@ -211,13 +211,13 @@ bool pr_flight_may_begin(const struct pr_flight *flight)
 
 int pr_flight_wait(const struct pr_flight *flight, struct pollfd *ret_own, int64_t until_us)
 {
+	/* Asked first: what is requested in between wakes at once. */
+	int news = pr_stop_news_fd(flight->stop);
 	int64_t stop_us = pr_stop_deadline_us(flight->stop);
 	int64_t now_us = pr_mono_us();
 	int64_t left_ms;
 
-	/* Once stopping, the descriptor is readable for ever: only the end of the grace is news. */
-	*ret_own = (struct pollfd){ .fd = flight->stop && !stop_us ? flight->stop->fd : -1,
-				    .events = POLLIN };
+	*ret_own = (struct pollfd){ .fd = news, .events = POLLIN };
 	if (stop_us && stop_us < until_us)
 		until_us = stop_us > now_us ? stop_us : now_us + OVERDUE_PAUSE_US;
 	left_ms = until_us > now_us ? (until_us - now_us + 999) / 1000 : 0;

@@ -81,6 +81,7 @@ struct pr_sink_ops {
 	const char *example;	    /* a URL */
 	bool verbatim;		    /* what stands behind the colon is not a URL: no decoding, no settings */
 	bool server;		    /* a server: several failures in a row are an outage */
+	bool acts;		    /* opening it makes a file or a connection: nothing for a mere check */
 	size_t size;		    /* of the instance, which begins with struct pr_sink */
 	const struct pr_param *params; /* settings behind '?', into the instance */
 

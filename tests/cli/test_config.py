@@ -212,6 +212,28 @@ retention: { inbox: 0, dead: soon }
     ]
 
 
+def G1_a_check_tells_what_the_sinks_would_say_at_the_start(faults):
+    assert faults('''
+database: shop.db
+sinks:
+  unused: { url: "https://example.com/?ca=/nowhere/unused.pem" }
+  hooks: { url: "https://example.com/?ca=/nowhere/ca.pem" }
+routes:
+  - { sink: hooks }
+''')[0].startswith('sink hooks: https: ')
+    assert 'stdout: takes nothing' in faults(
+        'database: shop.db\nsinks: { out: { url: "stdout:x" } }\nroutes: [ { sink: out } ]\n')[0]
+
+
+def G1_a_check_makes_no_file(check, tmp_path):
+    check('database: shop.db\nsinks: { out: { url: "file:out" } }\nroutes: [ { sink: out } ]\n')
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['c.yaml']
+
+
+def G1_so_does_one_of_a_single_sink(postroom):
+    assert 'stdout: takes nothing' in postroom.fails(2, 'relay', '--check', '--to', 'stdout:x')
+
+
 def known_sinks():
     out = subprocess.run([PROGRAM, 'relay', '--check', '--to', 'zzzzzzzzz:'], check=False,
                          capture_output=True, encoding='utf-8').stderr

@@ -2,6 +2,7 @@
 /* Opening, running, stopping, and time. */
 #include "library/relay.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -220,6 +221,44 @@ TEST_BY_ROW(D6_so_does_what_stands_behind_its_neighbour_that_was_settled)
 	CHECK_INT(rows("delivered"), 6);
 }
 
+static struct {
+	size_t first, most; /* bytes in use, as the callback finds them */
+} heap;
+
+/* One message a call, so that a batch takes as many slices as it has messages. */
+static void deliver_the_first(void *context, postroom_delivery *items, size_t count,
+			      postroom_flight *flight)
+{
+	struct mallinfo2 now = mallinfo2();
+	size_t used = now.uordblks + now.hblkhd;
+
+	(void)context, (void)count, (void)flight;
+	if (heap.first == 0)
+		heap.first = used;
+	if (heap.most < used)
+		heap.most = used;
+	items[0].verdict = POSTROOM_DELIVERED;
+}
+
+ON_ONE(D8_memory_does_not_grow_with_the_slices_of_a_batch, backend_sqlite)
+{
+	enum { COUNT = 400 };
+
+	for (int i = 0; i < COUNT; i++)
+		PUT(.topic = "orders", .payload = "1");
+	heap.first = heap.most = 0;
+	CHECK_INT(postroom_relay_open(POSTROOM_RELAY(.url = url, .publish = deliver_the_first,
+						     .workers = 1, .drain = 1),
+				      &rig.relay),
+		  POSTROOM_OK);
+	CHECK_INT(postroom_relay_run(rig.relay), POSTROOM_OK);
+	close_relay();
+	CHECK_INT(rows("delivered"), COUNT);
+	/* What one slice has to have for all messages, several times over; not once for each slice. */
+	CHECK_MSG(heap.most - heap.first < 4 * COUNT * sizeof(postroom_delivery), "%zu bytes more",
+		  heap.most - heap.first);
+}
+
 static void outlive_the_deadline(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
 	while (postroom_flight_left_ms(flight) > 0)
@@ -307,6 +346,35 @@ TEST(D2_a_relay_without_url_callback_or_size_is_refused)
 	CHECK_CONTAINS(postroom_relay_error(rig.relay), "POSTROOM_RELAY()");
 	close_relay();
 	postroom_relay_close(NULL);
+}
+
+static int open_longer(size_t size, char last)
+{
+	union {
+		postroom_relay_options known;
+		char bytes[sizeof(postroom_relay_options) + 16];
+	} given = { .known = { .size = size, .url = url, .publish = publish } };
+
+	memset(given.bytes + sizeof(given.known), 0, sizeof(given.bytes) - sizeof(given.known));
+	given.bytes[sizeof(given.bytes) - 1] = last;
+	return postroom_relay_open(&given.known, &rig.relay);
+}
+
+TEST(D2_options_of_a_later_version_are_taken_if_what_is_new_in_them_is_not_used)
+{
+	const size_t known = sizeof(postroom_relay_options);
+
+	CHECK_INT(open_longer(known + 16, 0), POSTROOM_OK);
+	close_relay();
+	CHECK_INT(open_longer(known + 16, 1), POSTROOM_INVALID);
+	CHECK_CONTAINS(postroom_relay_error(rig.relay), "newer");
+	close_relay();
+	/* Not ours to read. */
+	CHECK_INT(open_longer(known, 1), POSTROOM_OK);
+	close_relay();
+	CHECK_INT(open_longer(known - 1, 0), POSTROOM_INVALID);
+	CHECK_CONTAINS(postroom_relay_error(rig.relay), "POSTROOM_RELAY()");
+	close_relay();
 }
 
 TEST(D2_a_relay_runs_once)

@@ -82,14 +82,43 @@ def D8_a_command_may_run_more_often_at_once_than_by_default(postroom, tmp_path):
     assert relay.wait() == 0
 
 
+def fetched(log):
+    return [int(line.split()[1].removeprefix('count=')) for line in log.splitlines()
+            if line.startswith('OUTBOX_WORKER_FETCH ')]
+
+
 def D8_a_slow_sink_gets_smaller_batches(postroom):
     """Four at a time and half a second each: about eight a second, after the first."""
     enqueue_many(postroom, 40)
     result = postroom.ok('relay', '--workers', '1', '--concurrency', '4', '--batch-size', '16', '--drain',
                          '--to', 'exec:sleep 0.5')
-    counts = [int(line.split()[1].removeprefix('count=')) for line in result.err.splitlines()
-              if line.startswith('OUTBOX_WORKER_FETCH ')]
-    assert counts[0] == 16 and max(counts[1:]) < 16, counts
+    counts = fetched(result.err)
+    assert counts[0] == 16 and counts[1] < 16, counts
+
+
+def D8_a_sink_that_is_slow_and_wide_gets_as_much_as_it_does_at_once(postroom):
+    """Each outlasts a slice, and four run together: four make a batch as before."""
+    enqueue_many(postroom, 12)
+    result = postroom.ok('relay', '--workers', '1', '--concurrency', '4', '--batch-size', '4', '--drain',
+                         '--to', 'exec:sleep 1.4')
+    assert fetched(result.err) == [4, 4, 4]
+
+
+def D8_one_message_that_is_slow_leaves_the_rest_of_the_concurrency_to_others(postroom, tmp_path):
+    """It begins alone, a slice after the one before it, while the other worker has nothing to do."""
+    first, slow = [postroom.enqueue('slow', '{}', '--key', 'k') for _ in range(2)]
+    relay = postroom.start('relay', '--workers', '2', '--concurrency', '4', '--lease', '1h',
+                           '--publish-timeout', '20m', '--to',
+                           'exec:echo $POSTROOM_ID >> begun; test $POSTROOM_TOPIC = quick && exit;'
+                           f' test $POSTROOM_ID = {first} && exec sleep 1.2;'
+                           ' until [ -e go ]; do sleep 0.01; done', stderr=subprocess.DEVNULL)
+    wait_until(lambda: ids_in(tmp_path / 'begun') == [first, slow], 'the slow one')
+    quick = postroom.enqueue('quick')
+    wait_until(lambda: postroom.show(quick)['status'] == 'delivered', 'the quick one')
+    (tmp_path / 'go').touch()
+    wait_until(lambda: postroom.show(slow)['status'] == 'delivered', 'the slow one')
+    relay.terminate()
+    assert relay.wait() == 0
 
 
 @pytest.mark.parametrize('limit', [('--rate', '5/s'), ('--concurrency', '3')])

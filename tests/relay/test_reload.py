@@ -3,12 +3,13 @@
 import collections
 import os
 import pathlib
+import resource
 import signal
 
 import pytest
 
 from conftest import wait_until
-from running import ids_in, lines_of
+from running import ids_in, lines_of, sanitized
 
 HEAD = '''
 relay: { poll_interval: 50ms, workers: 2, batch_size: %d }
@@ -92,6 +93,26 @@ def D7_a_broken_file_is_refused_and_the_old_one_stays(postroom, running):
     running.stop()
 
 
+def D7_a_reload_for_which_there_are_no_threads_leaves_the_limits_as_they_were(postroom, running):
+    if sanitized():
+        pytest.skip('a sanitizer takes memory of its own')
+    limited = TO_B.replace('file:b.ndjson"', 'file:b.ndjson", rate: 1/h')
+    running.start(TO_B)
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('b.ndjson') == 1)
+    size = int(pathlib.Path(f'/proc/{running.relay.pid}/statm').read_text().split()[0])
+    room = size * resource.getpagesize() + 100 * 1024 * 1024
+    resource.prlimit(running.relay.pid, resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
+    running.reload(limited.replace('workers: 2', 'workers: 200'), 'OUTBOX_RELOAD_REFUSED')
+    assert running.told('starting a thread')
+    resource.prlimit(running.relay.pid, resource.RLIMIT_AS,
+                     (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    for _ in range(3):
+        postroom.enqueue('t')
+    wait_until(lambda: running.count('b.ndjson') == 4)
+    running.stop()
+
+
 def D7_what_is_in_flight_is_finished_by_those_who_began_it(postroom, running, tmp_path):
     first = postroom.enqueue('t')
     running.start(TO_SLOW)
@@ -105,6 +126,34 @@ def D7_what_is_in_flight_is_finished_by_those_who_began_it(postroom, running, tm
     assert ids_in(tmp_path / 'begun') == ids_in(tmp_path / 'done') == [first]
     assert postroom.show(first)['attempts'] == 1
     running.stop()
+
+
+def D7_what_is_in_flight_is_finished_although_there_is_no_grace(postroom, running, tmp_path):
+    """The grace is for a stop: a reload is in no hurry."""
+    no_grace = TO_SLOW.replace('workers: 2', 'workers: 2, shutdown_grace: 0s')
+    first = postroom.enqueue('t')
+    running.start(no_grace)
+    wait_until(lambda: ids_in(tmp_path / 'begun') == [first])
+    running.reload(no_grace.replace('slow }', 'b }'))
+    postroom.enqueue('t')
+    wait_until(lambda: running.count('b.ndjson') == 1)
+    (tmp_path / 'go').touch()
+    wait_until(lambda: postroom.show(first)['status'] == 'delivered')
+    assert ids_in(tmp_path / 'begun') == ids_in(tmp_path / 'done') == [first]
+    assert postroom.show(first)['attempts'] == 1
+    running.stop()
+
+
+def D7_what_a_reload_waits_for_is_ended_by_a_stop_after_its_grace(postroom, running, tmp_path):
+    patient = TO_SLOW.replace('workers: 2', 'workers: 2, shutdown_grace: 0s, lease: 1h,'
+                              ' publish_timeout: 20m')
+    first = postroom.enqueue('t')
+    running.start(patient)
+    wait_until(lambda: ids_in(tmp_path / 'begun') == [first])
+    running.reload(patient.replace('slow }', 'b }'))
+    running.stop()
+    assert postroom.show(first)['status'] == 'pending'
+    assert not ids_in(tmp_path / 'done')
 
 
 def D7_reloading_under_load_loses_nothing_and_doubles_nothing(postroom, running, tmp_path):

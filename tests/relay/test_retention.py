@@ -3,6 +3,7 @@
 import subprocess
 
 from conftest import wait_until
+from running import enqueue_many
 
 
 def enqueue(postroom):
@@ -39,3 +40,23 @@ def E3_a_key_outlives_its_message_for_the_dedupe_retention(postroom):
     wait_until(lambda: not enqueue(postroom)['duplicate'], 'the key to be forgotten')
     relay.terminate()
     assert relay.wait() == 0
+
+
+def X2_a_long_purge_does_not_keep_the_rest_of_the_cleaning_waiting(postroom, sql, tmp_path):
+    """Each row takes some milliseconds to delete, so that all of them take far longer than a round."""
+    enqueue_many(postroom, 20_000)
+    postroom.ok('relay', '--drain', '--to', 'null:', '--log-level', 'warn')
+    sql('CREATE TRIGGER slow BEFORE DELETE ON postroom_outbox BEGIN'
+        ' SELECT length(hex(randomblob(300000))); END')
+    postroom.enqueue('lost')
+    (tmp_path / 'c.yaml').write_text('retention: { delivered: 1ms }\n'
+                                     'sinks: { a: { url: "null:" } }\n'
+                                     'routes: [ { topic: t, sink: a } ]\n')
+    with open(tmp_path / 'log', 'wb') as log:
+        relay = postroom.start('relay', '-c', 'c.yaml', stderr=log)
+    wait_until(lambda: 'OUTBOX_UNROUTED' in (tmp_path / 'log').read_text(), 'a look for routes')
+    left = postroom.stats()['delivered']
+    assert 0 < left < 20_000
+    wait_until(lambda: postroom.stats()['delivered'] < left, 'the purge to go on')
+    relay.kill()
+    relay.wait()

@@ -72,14 +72,18 @@ def D4_what_has_begun_is_finished_and_the_rest_given_back(postroom, sql, tmp_pat
 def D4_what_outlasts_the_grace_is_ended_and_given_up(postroom, sql, tmp_path):
     word = uuid.uuid4().hex
     postroom.enqueue()
-    relay = postroom.start('relay', '--shutdown-grace', '300ms', '--to',
-                           f'exec:echo x >> begun; sleep 1000; : {word}', stderr=subprocess.DEVNULL)
+    relay = postroom.start('relay', '--shutdown-grace', '300ms', '--max-attempts', '1', '--to',
+                           f'exec:echo x >> begun; sleep 1000; : {word}', stderr=subprocess.PIPE)
     wait_until(lambda: ids_in(tmp_path / 'begun'), 'the command to begin')
     relay.terminate()
+    log = relay.stderr.read()
     assert relay.wait() == 0
     wait_until(lambda: not processes_with(word), 'the command to be ended')
+    # Nothing was wrong with it, nor with the sink.
     assert counts(sql) == {'pending': 1}
-    assert sql('SELECT locked_by, locked_until FROM postroom_outbox') == [(None, None)]
+    assert sql('SELECT last_error FROM postroom_outbox') == [('stopped',)]
+    assert b'UNREACHABLE' not in log
+    check_given_back(sql)
 
 
 def D4_a_second_signal_ends_it_and_its_children_at_once(postroom, sql, tmp_path):

@@ -259,6 +259,21 @@ def D4_a_worker_that_hangs_does_not_keep_the_relay_from_stopping(postroom, freez
     assert b'postroom: relay: worker 2 hangs and does not stop; ' in relay.stderr.read()
 
 
+def D4_nor_for_as_long_as_its_lease(postroom, freeze, tmp_path):
+    postroom.enqueue()
+    relay = postroom.start('relay', '--to', 'exec:echo x >> begun; sleep 1000', '--lease', '1h',
+                           '--publish-timeout', '20m', '--workers', '1', '--shutdown-grace', '0s')
+    wait_until(lambda: ids_in(tmp_path / 'begun'), 'the command to begin')
+    frozen = freeze(thread_of(relay.pid, 'worker 1'))
+    while not frozen.sleeps():
+        assert frozen.let_go()
+        frozen = freeze(frozen.thread)
+    relay.terminate()
+    frozen.wait_for_end()
+    assert relay.wait() == 1
+    assert b'postroom: relay: worker 1 hangs and does not stop; ' in relay.stderr.read()
+
+
 def W1_a_worker_that_can_not_go_on_ends_the_relay(postroom, manager, sql):
     enqueue_many(postroom, 3)
     relay = postroom.start('relay', '--to', 'stdout:', '--workers', '4', '--log-level', 'warn',

@@ -4,8 +4,8 @@
  * answers. What arrives arrives when it is begun.
  *
  * Found here: what is published without a lease that outlasts it, out of its key's
- * turn, more often than faults explain, faster or wider than the limits, and probes
- * beside probes.
+ * turn, more often than faults explain, faster or wider than the limits, cut by a
+ * reload, and probes beside probes; and trouble with the database that is over.
  */
 #include "sim.h"
 
@@ -122,15 +122,17 @@ static void begin(const struct sim_sink *sink, struct row *row, const postroom_d
 /* False when the grace of a stop was over first. */
 static bool wait_for_answer(const struct pr_flight *flight, int64_t us)
 {
+	const struct pr_stop *stop = flight->stop;
 	int64_t until_us = world.now_us + us;
 
 	process_step();
-	if (!pr_stop_requested(flight->stop))
-		sleep_until(until_us, flight->stop);
-	if (pr_stop_requested(flight->stop) && world.now_us < until_us) {
+	while (world.now_us < until_us && !pr_stop_overdue(flight->stop)) {
 		int64_t overdue_us = pr_stop_deadline_us(flight->stop);
 
-		sleep_until(overdue_us < until_us ? overdue_us : until_us, NULL);
+		/* After a reload the relay may yet be told to stop. */
+		while (stop && pr_stop_requested(stop))
+			stop = stop->parent;
+		sleep_until(overdue_us && overdue_us < until_us ? overdue_us : until_us, stop);
 	}
 	return world.now_us >= until_us;
 }
@@ -151,6 +153,7 @@ static void try_item(const struct sim_sink *sink, postroom_delivery *item,
 	if (try.hangs)
 		try.latency_us = timeout_us + (chance(500) ? between(0, longest_us) : longest_us);
 	answered = wait_for_answer(flight, try.latency_us);
+	ENSURE(answered || pr_stop_overdue(flight->stop->parent), "a reload cuts %s", row->id);
 	if (!answered)
 		try.verdict = POSTROOM_FAILED;
 	/* It may have been frozen for so long that the message is somebody else's. */
@@ -210,6 +213,8 @@ static int publish(struct pr_sink *base, postroom_delivery *items, size_t count,
 
 	(void)err;
 	ENSURE(before, "no memory");
+	ENSURE(current->worker->trouble_since_us == 0,
+	       "the database has answered, and is still said to be away");
 	trace("publish %zu%s", count, current->worker->probe ? " as a probe" : "");
 	check_probes();
 	*in_hand += flight->concurrency;

@@ -246,8 +246,9 @@ static bool owned(const struct sim_store *store, const struct row *row,
 /* Is this what the sink said of it? */
 static void check_verdict(const struct row *row, const postroom_delivery *item)
 {
-	bool given_back = world.far[row->sink].server && row->said == POSTROOM_FAILED &&
-			  item->verdict == POSTROOM_UNREACHABLE;
+	bool given_back = (world.far[row->sink].server ||
+			   pr_stop_overdue(&current->worker->crew->stop)) &&
+			  row->said == POSTROOM_FAILED && item->verdict == POSTROOM_UNREACHABLE;
 
 	ENSURE(item->verdict == row->said || given_back,
 	       "%s is settled with verdict %d, and the sink said %d", row->id, item->verdict,

@@ -87,9 +87,9 @@ TEST(D8_workers_share_the_concurrency)
 	CHECK(pr_limit_enter(&limit, &parts[2]));
 	CHECK_INT(parts[2], parts[0]);
 	/* One alone may have all of it for a while. */
-	CHECK_INT(pr_limit_widen(&limit), 0);
+	CHECK_INT(pr_limit_widen(&limit, 500), 0);
 	pr_limit_leave(&limit, parts[1]);
-	CHECK_INT(pr_limit_widen(&limit), parts[1]);
+	CHECK_INT(pr_limit_widen(&limit, 500), parts[1]);
 	CHECK(!pr_limit_enter(&limit, &parts[0]));
 	pr_limit_leave(&limit, parts[1]);
 	CHECK(pr_limit_enter(&limit, &parts[0]));
@@ -107,20 +107,46 @@ TEST(D8_a_slow_sink_gets_smaller_batches_and_a_faster_one_larger_ones)
 {
 	int32_t next = 500;
 
-	/* Five a second. */
-	next = pr_limit_adapt(next, 500, next, 100 * S);
+	next = pr_limit_adapt(next, 500, next, 5);
 	CHECK_INT(next, 5);
-	next = pr_limit_adapt(next, 500, next, S);
-	CHECK_INT(next, 5);
-	/* One in ten seconds. */
-	next = pr_limit_adapt(next, 500, next, 50 * S);
-	CHECK_INT(next, 1);
-	CHECK_INT(pr_limit_adapt(next, 500, next, 10 * S), 1);
+	CHECK_INT(pr_limit_adapt(next, 500, next, 1), 1);
+	CHECK_INT(pr_limit_adapt(next, 500, next, 0), 1);
 	/* A short one says nothing about longer ones. */
-	CHECK_INT(pr_limit_adapt(8, 500, 3, 10), 8);
+	CHECK_INT(pr_limit_adapt(8, 500, 3, 3), 8);
 	for (int i = 0; i < 20; i++)
-		next = pr_limit_adapt(next, 500, next, S / 100);
+		next = pr_limit_adapt(next, 500, next, next);
 	CHECK_INT(next, 500);
+}
+
+TEST(D8_batches_are_never_smaller_than_what_a_slow_sink_does_at_once)
+{
+	int32_t next = 500;
+
+	/* Eight at once, of which each outlasts the slice: no time makes them fewer. */
+	for (int i = 0; i < 20; i++) {
+		next = pr_limit_adapt(next, 500, next, next < 8 ? next : 8);
+		CHECK_MSG(next == 8 || next == 16, "%d", (int)next);
+	}
+	next = 1;
+	for (int i = 0; i < 3; i++)
+		next = pr_limit_adapt(next, 500, next, next < 8 ? next : 8);
+	CHECK_INT(next, 8);
+}
+
+TEST(D8_nobody_takes_more_of_the_concurrency_than_it_has_messages)
+{
+	int64_t part, other;
+
+	pr_limit_init(&limit, 0, 8, 4, START);
+	CHECK(pr_limit_enter(&limit, &part));
+	CHECK_INT(part, 2);
+	CHECK_INT(pr_limit_widen(&limit, 1 - part), 0);
+	CHECK_INT(pr_limit_widen(&limit, 5 - part), 3);
+	/* The others have what is left. */
+	CHECK(pr_limit_enter(&limit, &other));
+	CHECK_INT(other, 2);
+	CHECK_INT(pr_limit_widen(&limit, 100), 1);
+	pr_limit_release(&limit);
 }
 
 TEST(G1_a_rate_is_read_and_everything_else_refused)
@@ -152,18 +178,18 @@ TEST(D7_limits_change_while_something_is_in_the_sinks_hands)
 	pr_limit_init(&limit, 0, 0, 2, 1000000);
 	CHECK(pr_limit_enter(&limit, &part));
 	CHECK_INT(part, 0);
-	CHECK_INT(pr_limit_widen(&limit), 0);
+	CHECK_INT(pr_limit_widen(&limit, 500), 0);
 	CHECK_INT(pr_limit_take(&limit, 500, 1000000, &wait_ms), 500);
 	pr_limit_change(&limit, 10, 8, 2);
 	CHECK(pr_limit_enter(&limit, &part));
 	CHECK_INT(part, 4);
-	CHECK_INT(pr_limit_widen(&limit), 4);
+	CHECK_INT(pr_limit_widen(&limit, 500), 4);
 	CHECK(pr_limit_take(&limit, 500, 2000000, &wait_ms) <= 10);
 	/* Lowered below what is out: nobody enters until enough has come back. */
 	pr_limit_change(&limit, 10, 2, 2);
 	CHECK(!pr_limit_enter(&limit, &other));
 	CHECK_INT(other, 0);
-	CHECK_INT(pr_limit_widen(&limit), 0);
+	CHECK_INT(pr_limit_widen(&limit, 500), 0);
 	pr_limit_leave(&limit, 8);
 	CHECK(pr_limit_enter(&limit, &other));
 	CHECK_INT(other, 1);

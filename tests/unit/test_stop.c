@@ -81,13 +81,16 @@ TEST(D7_a_request_stops_those_under_it_and_not_those_above)
 	CHECK_INT(pr_stop_init(&parent, NULL), POSTROOM_OK);
 	CHECK_INT(pr_stop_init_under(&stop, &parent, NULL), POSTROOM_OK);
 	CHECK(!pr_stop_requested(&stop) && !readable());
+	CHECK_INT(pr_stop_news_fd(&stop), stop.fd);
 	pr_stop_request(&stop, FOR_EVER_MS);
 	CHECK(pr_stop_requested(&stop) && readable() && pr_stop_wait(&stop, FOR_EVER_MS));
 	CHECK(!pr_stop_requested(&parent));
 	/* The shorter grace counts. */
 	CHECK(!pr_stop_overdue(&stop));
+	CHECK_INT(pr_stop_news_fd(&stop), parent.fd);
 	pr_stop_request(&parent, 0);
 	CHECK(pr_stop_overdue(&stop));
+	CHECK_INT(pr_stop_news_fd(&stop), -1);
 	pr_stop_release(&stop);
 
 	CHECK_INT(pr_stop_init_under(&stop, &parent, NULL), POSTROOM_OK);
