@@ -152,7 +152,8 @@ def D7_what_a_reload_waits_for_is_ended_by_a_stop_after_its_grace(postroom, runn
     wait_until(lambda: ids_in(tmp_path / 'begun') == [first])
     running.reload(patient.replace('slow }', 'b }'))
     running.stop()
-    assert postroom.show(first)['status'] == 'pending'
+    # It may be leased still: past the grace nobody waits for a database that is busy.
+    assert postroom.show(first)['status'] in ('pending', 'processing')
     assert not ids_in(tmp_path / 'done')
 
 
