@@ -7,33 +7,24 @@
  * 2. Expired leases are looked for now and then. While there are some, they and
  *    the due messages take turns, so that neither starves: a crowd left by a
  *    dead relay is tried one by one while the rest flows on.
- * 3. Where there is little, the workers of an outlet claim one after the other: two
- *    at once would find half each, at twice the price. Nobody waits long for that.
+ * 3. Where there is little, one worker of an outlet claims at a time, and who comes
+ *    meanwhile leaves it to that one: two at once would find half each, at twice the
+ *    price.
  */
 #include "relay/worker.h"
-
-#include <poll.h>
-#include <unistd.h>
 
 /* How often to look for expired leases while there are none. */
 #define SUSPECTS_EVERY_US 500000
 
 /* A batch is little that fills less than one part in so many. */
 #define LITTLE 4
-#define TURN_WAIT_MS 20
 
-void pr_turn_take(struct pr_worker *worker, int32_t limit)
+bool pr_turn_take(struct pr_worker *worker)
 {
-	struct pollfd fds[2] = {
-		{ .fd = worker->outlet->turn, .events = POLLIN },
-		{ .fd = worker->crew->stop.fd, .events = POLLIN },
-	};
-
-	if (worker->batch->count * LITTLE >= (size_t)limit)
-		return;
+	if (worker->batch->count * LITTLE >= (size_t)worker->batch_limit)
+		return true;
 	worker->in_turn = pr_token_take(worker->outlet->turn);
-	if (!worker->in_turn && poll(fds, 2, TURN_WAIT_MS) > 0)
-		worker->in_turn = pr_token_take(worker->outlet->turn);
+	return worker->in_turn;
 }
 
 void pr_turn_leave(struct pr_worker *worker)
@@ -112,16 +103,13 @@ void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next)
 
 int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err)
 {
-	struct pr_next next;
+	struct pr_next next = pr_claim_prepare(worker, limit);
 	int status;
 
 	/* What a pass could not settle is the next owner's. */
 	atomic_store(&worker->in_flight, 0);
-	pr_turn_take(worker, limit);
-	next = pr_claim_prepare(worker, limit);
 	status = worker->store->ops->claim(worker->store, &pr_table_outbox, &next.claim, next.batch,
 					   err);
-	pr_turn_leave(worker);
 	if (status >= 0)
 		pr_claim_receive(worker, &next);
 	else

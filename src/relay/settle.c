@@ -103,12 +103,13 @@ int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t co
 	struct pr_next next;
 	int status;
 
-	if (!store || pr_stop_requested(&worker->crew->stop))
+	if (!store || pr_stop_requested(&worker->crew->stop) || !pr_turn_take(worker))
 		return pr_settle_items(worker, items, count, err);
 	worker->taken = pr_limit_take(limit, worker->batch_limit, pr_mono_us(), &wait_ms);
-	if (worker->taken == 0)
+	if (worker->taken == 0) {
+		pr_turn_leave(worker);
 		return pr_settle_items(worker, items, count, err);
-	pr_turn_take(worker, (int32_t)worker->taken);
+	}
 	next = pr_claim_prepare(worker, (int32_t)worker->taken);
 	pr_pulse_beat(&worker->pulse, 0);
 	status = store->ops->turn(store, &pr_table_outbox, items, count, &config->policy,

@@ -28,6 +28,9 @@
 /* Between two looks for a part of the sink's concurrency. */
 #define PART_WAIT_MS 20
 
+/* Between two looks whether another one still claims. */
+#define TURN_WAIT_MS 5
+
 /* Between two tries of a database that is away. */
 #define PAUSE_MAX_MS 1000
 
@@ -136,11 +139,11 @@ static int pass(struct pr_worker *worker, int32_t limit, bool *ret_dry, struct p
 	const struct postroom_batch *batch;
 	int status = pr_worker_connect(worker, false, err);
 
-	if (status < 0) {
+	if (status < 0)
 		pr_limit_give_back(pr_worker_limit(worker), worker->taken);
-		return status;
-	}
-	status = pr_claim_batch(worker, limit, err);
+	else
+		status = pr_claim_batch(worker, limit, err);
+	pr_turn_leave(worker);
 	if (status < 0)
 		return status;
 	/* Settling may look only where it expects something: that it found nothing means little. */
@@ -347,8 +350,14 @@ static int work(struct pr_worker *worker)
 		int status;
 
 		pr_pulse_beat(&worker->pulse, 0);
+		if (!pr_turn_take(worker)) {
+			pr_log_flush(&worker->log);
+			pr_stop_wait(&crew->stop, TURN_WAIT_MS);
+			continue;
+		}
 		limit = ask_for_work(worker, &wait_ms);
 		if (limit == 0) {
+			pr_turn_leave(worker);
 			if (wait_for_sink(worker, wait_ms, err))
 				return err->status;
 			continue;

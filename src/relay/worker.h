@@ -43,7 +43,7 @@ struct pr_worker {
 	struct pr_random random;
 	int64_t rest_ms;	 /* how long it rested the last time; 0: it had work since */
 	bool watching;		 /* it looks for all workers of the outlet */
-	bool in_turn;		 /* the others wait until it has claimed */
+	bool in_turn;		 /* the others leave it to this one to claim */
 	bool vain;		 /* its rest ended for something that no claim has found yet */
 	int64_t suspects_at_us;	 /* when to look for expired leases again */
 	bool suspected;		 /* the last pass found one: now it is the others' turn */
@@ -160,8 +160,8 @@ struct pr_next {
 	struct postroom_batch *batch;
 	struct pr_lease lease;
 };
-/* Around a claim: see claim.c, 3. limit: how many it asks for. */
-void pr_turn_take(struct pr_worker *worker, int32_t limit);
+/* Around a claim: see claim.c, 3. False: another one claims. */
+bool pr_turn_take(struct pr_worker *worker);
 void pr_turn_leave(struct pr_worker *worker);
 /* The one token of an eventfd; false: another has it. */
 bool pr_token_take(int fd);

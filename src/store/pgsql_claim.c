@@ -77,7 +77,8 @@
 	"delayed AS MATERIALIZED (SELECT ctid AS place, key, topic, namespace, seq, "        \
 	"next_attempt_at AS due, ctid IN (SELECT place FROM there) AS mine "                 \
 	"FROM {schema}{table} WHERE status = 'pending' AND apart = 3 "                       \
-	"AND next_attempt_at <= (SELECT max(due) FROM there WHERE apart = 3) AND " PG_SCOPE "), " \
+	"AND (next_attempt_at, seq) <= (SELECT due, seq FROM there WHERE apart = 3 "         \
+	"ORDER BY due DESC, seq DESC LIMIT 1) AND " PG_SCOPE "), "                           \
 	"numbered AS MATERIALIZED (SELECT place, nextval('{schema}{table}_seq_seq') AS seq " \
 	"FROM (SELECT place FROM (SELECT *, bool_and(mine) OVER ("                           \
 	"PARTITION BY key, topic, namespace ORDER BY due, seq) AS ready FROM delayed) AS d " \

@@ -100,7 +100,8 @@ def A7_a_relay_that_slept_past_its_lease_publishes_nothing_more_of_that_batch(po
     os.mkfifo(tmp_path / 'gate')
     sleeper = relay('--workers', '1', '--lease', '2s', '--to',
                     'exec:echo $POSTROOM_ID >> begun; read word < gate')
-    wait_until(lambda: words_in(tmp_path / 'begun'), 'the first relay to publish')
+    # All that go at once: one that is being started when the relay is stopped begins afterwards.
+    wait_until(lambda: len(words_in(tmp_path / 'begun')) == 8, 'the first relay to publish')
     sleeper.process.send_signal(signal.SIGSTOP)
     wait_until(lambda: sql("SELECT count(*) FROM postroom_outbox WHERE status = 'processing' "
                            'AND locked_until > clock_timestamp()') == [(0,)], 'the leases to expire')

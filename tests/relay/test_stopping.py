@@ -170,7 +170,8 @@ def A7_a_relay_that_slept_past_its_lease_publishes_nothing_more_of_that_batch(po
     os.mkfifo(tmp_path / 'gate')
     sleeper = postroom.start('relay', '--workers', '1', '--lease', '2s', '--to',
                              'exec:echo $POSTROOM_ID >> begun; read word < gate')
-    wait_until(lambda: ids_in(tmp_path / 'begun'), 'the first relay to publish')
+    # All that go at once: one that is being started when the relay is stopped begins afterwards.
+    wait_until(lambda: len(ids_in(tmp_path / 'begun')) == 8, 'the first relay to publish')
     sleeper.send_signal(signal.SIGSTOP)
     wait_until(lambda: sql("SELECT count(*) FROM postroom_outbox WHERE status = 'processing'"
                            " AND locked_until > (unixepoch() + 1) * 1000000") == [(0,)],
