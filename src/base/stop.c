@@ -89,6 +89,13 @@ bool pr_stop_overdue(const struct pr_stop *stop)
 	return deadline_us && pr_mono_us() >= deadline_us;
 }
 
+bool pr_stop_is_over(const struct pr_stop *stop)
+{
+	int64_t deadline_us = pr_stop_deadline_us(stop);
+
+	return deadline_us && pr_mono_us() >= deadline_us + PR_STOP_LAST_US;
+}
+
 int pr_stop_news_fd(const struct pr_stop *stop)
 {
 	while (stop && pr_stop_requested(stop))

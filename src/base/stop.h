@@ -30,6 +30,9 @@ void pr_stop_request(struct pr_stop *stop, int64_t grace_ms);
 bool pr_stop_requested(const struct pr_stop *stop);
 int64_t pr_stop_deadline_us(const struct pr_stop *stop); /* when the grace ends; 0: not stopping */
 bool pr_stop_overdue(const struct pr_stop *stop); /* the grace has passed */
+/* Also the time that the database has to write down what the end of the grace has cut. */
+bool pr_stop_is_over(const struct pr_stop *stop);
+#define PR_STOP_LAST_US 1000000
 /* Readable when the deadline changes: the parent may yet be stopped, and sooner. -1: it will not. */
 int pr_stop_news_fd(const struct pr_stop *stop);
 

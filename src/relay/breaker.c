@@ -152,30 +152,48 @@ static void make_up_for(struct pr_breaker *breaker, postroom_delivery *item)
 }
 
 /* Its place among those who were spared, or NULL. */
-static int64_t *find_spared(struct pr_breaker *breaker, const postroom_delivery *item)
+static int64_t *find_spared(struct pr_breaker *breaker, int64_t seq)
 {
 	for (size_t i = 0; i < PR_BREAKER_SPARED; i++) {
-		if (breaker->spared[i] == item->seq)
+		if (breaker->spared[i] == seq)
 			return &breaker->spared[i];
 	}
 	return NULL;
 }
 
+/* Those of one outage do not displace each other, or there would be nobody left to blame. */
 static void spare(struct pr_breaker *breaker, postroom_delivery *item)
 {
+	bool written = find_spared(breaker, item->seq) != NULL;
+
 	give_back(item);
-	if (!find_spared(breaker, item))
-		breaker->spared[breaker->spares++ % PR_BREAKER_SPARED] = item->seq;
+	while (!written && breaker->spares < PR_BREAKER_SPARED) {
+		size_t at = (breaker->spares_at + breaker->spares++) % PR_BREAKER_SPARED;
+
+		written = breaker->spared[at] >= 0;
+		if (written)
+			breaker->spared[at] = item->seq;
+	}
 }
 
-/* It was spared, and the sink has been there since. */
-static bool is_to_blame(struct pr_breaker *breaker, const postroom_delivery *item)
+/* Who was spared, and the sink has been there since: the place bears -seq for now. */
+static void blame(struct pr_breaker *breaker, const struct pr_breaker_heard *heard)
 {
-	int64_t *spared = find_spared(breaker, item);
+	for (size_t i = 0; i < heard->count; i++) {
+		const postroom_delivery *item = &heard->items[i];
+		int64_t *place = find_spared(breaker, item->seq);
 
-	if (spared)
-		*spared = 0;
-	return spared;
+		if (place && item->verdict == POSTROOM_FAILED)
+			*place = -item->seq;
+	}
+}
+
+static void end_blaming(struct pr_breaker *breaker)
+{
+	for (size_t i = 0; i < PR_BREAKER_SPARED; i++) {
+		if (breaker->spared[i] < 0)
+			breaker->spared[i] = 0;
+	}
 }
 
 /* What the verdicts of a call say about the sink. */
@@ -214,7 +232,7 @@ static const postroom_delivery *count_failures(struct pr_breaker *breaker,
 	for (size_t i = 0; i < heard->count; i++) {
 		postroom_delivery *item = &heard->items[i];
 
-		if (item->verdict != POSTROOM_FAILED || find_spared(breaker, item))
+		if (item->verdict != POSTROOM_FAILED || find_spared(breaker, item->seq))
 			continue;
 		make_up_for(breaker, item);
 		if (lengthen_run(breaker, item))
@@ -262,6 +280,8 @@ static enum pr_breaker_news trip(struct pr_breaker *breaker, int64_t now_us, int
 	if (!breaker->probe || breaker->probe_at_us < next_us)
 		breaker->probe_at_us = next_us;
 	forget_run(breaker);
+	breaker->spares_at = (breaker->spares_at + breaker->spares) % PR_BREAKER_SPARED;
+	breaker->spares = 0;
 	return PR_BREAKER_OPENED;
 }
 
@@ -281,18 +301,19 @@ static void charge(struct pr_breaker *breaker, const struct pr_breaker_heard *he
 {
 	bool is_open = breaker->open_since_us != 0;
 
+	if (!was_open || !is_open)
+		blame(breaker, heard);
 	for (size_t i = 0; i < heard->count; i++) {
 		postroom_delivery *item = &heard->items[i];
 
-		if (item->verdict != POSTROOM_FAILED)
-			continue;
-		if (!(was_open && is_open) && is_to_blame(breaker, item))
+		if (item->verdict != POSTROOM_FAILED || find_spared(breaker, -item->seq))
 			continue;
 		if (is_open && !answered)
 			spare(breaker, item);
 		else if (!is_open)
 			make_up_for(breaker, item);
 	}
+	end_blaming(breaker);
 }
 
 enum pr_breaker_news pr_breaker_heed(struct pr_breaker *breaker, int64_t now_us,

@@ -50,7 +50,7 @@ struct pr_breaker {
 	int64_t probed_seq;		   /* who went last */
 	size_t window;			   /* of how many one is to probe */
 	int64_t spared[PR_BREAKER_SPARED]; /* failed while open, at no charge; 0: none */
-	size_t spares;			   /* how many have been written there */
+	size_t spares_at, spares;	   /* from where, and how many places since it opened */
 	int32_t run_length;		   /* failures since anything else */
 	struct pr_breaker_debt run[PR_BREAKER_RUN - 1];	 /* whose they are */
 	struct pr_breaker_debt owed[PR_BREAKER_RUN - 1]; /* to whom, since it opened */

@@ -19,12 +19,19 @@
 /* A batch is little that fills less than one part in so many. */
 #define LITTLE 4
 
+/* Who has the token may hang: nobody is passed over more often than this. */
+#define PASSED_OVER_MAX 20
+
 bool pr_turn_take(struct pr_worker *worker)
 {
 	if (worker->batch->count * LITTLE >= (size_t)worker->batch_limit)
 		return true;
 	worker->in_turn = pr_token_take(worker->outlet->turn);
-	return worker->in_turn;
+	worker->passed_over = worker->in_turn ? 0 : worker->passed_over + 1;
+	if (worker->passed_over <= PASSED_OVER_MAX)
+		return worker->in_turn;
+	worker->passed_over = 0;
+	return true;
 }
 
 void pr_turn_leave(struct pr_worker *worker)

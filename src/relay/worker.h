@@ -44,6 +44,7 @@ struct pr_worker {
 	int64_t rest_ms;	 /* how long it rested the last time; 0: it had work since */
 	bool watching;		 /* it looks for all workers of the outlet */
 	bool in_turn;		 /* the others leave it to this one to claim */
+	int passed_over;	 /* how often it has left it to another since */
 	bool vain;		 /* its rest ended for something that no claim has found yet */
 	int64_t suspects_at_us;	 /* when to look for expired leases again */
 	bool suspected;		 /* the last pass found one: now it is the others' turn */

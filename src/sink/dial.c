@@ -28,11 +28,15 @@
 
 #define PORT_MAX 65535
 
+/* A slow name server's answer is still good for the next call, but not for ever. */
+#define GOOD_FOR_US 60000000
+
 struct pr_lookup {
 	atomic_int owners;
 	atomic_bool done;
 	int done_fd;
-	int error; /* what getaddrinfo() returned */
+	int error;	 /* what getaddrinfo() returned */
+	int64_t done_us; /* and when */
 	struct addrinfo *list;
 	char host[sizeof(((struct pr_address *)0)->host)];
 	char port[16];
@@ -97,6 +101,7 @@ static void *look_up(void *context)
 	struct pr_lookup *lookup = context;
 
 	lookup->error = find(lookup->host, lookup->port, 0, &lookup->list);
+	lookup->done_us = pr_mono_us();
 	atomic_store(&lookup->done, true);
 	eventfd_write(lookup->done_fd, 1);
 	end_lookup(lookup);
@@ -165,6 +170,13 @@ static int await_lookup(const struct pr_flight *flight, const struct pr_address 
 	return POSTROOM_OK;
 }
 
+/* What one that was begun by an earlier call has found meanwhile, but no answer or an old one. */
+static bool is_stale(const struct pr_lookup *lookup)
+{
+	return atomic_load(&lookup->done) &&
+	       (lookup->error || pr_mono_us() - lookup->done_us > GOOD_FOR_US);
+}
+
 /* The addresses, for the caller to free. */
 static int resolve(const struct pr_flight *flight, struct pr_address *to, int64_t until_us,
 		   struct addrinfo **ret, struct pr_err *err)
@@ -175,6 +187,8 @@ static int resolve(const struct pr_flight *flight, struct pr_address *to, int64_
 	snprintf(port, sizeof(port), "%d", to->port);
 	if (find(to->host, port, AI_NUMERICHOST, ret) == 0)
 		return POSTROOM_OK;
+	if (to->lookup && is_stale(to->lookup))
+		pr_address_release(to);
 	if (!to->lookup)
 		status = begin_lookup(to, port, err);
 	if (status == POSTROOM_OK)

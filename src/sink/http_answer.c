@@ -182,8 +182,8 @@ static void judge_failure(struct pr_http_request *request, CURLcode code,
 		pr_duration_format(flight->timeout_ms, limit);
 		snprintf(reason, sizeof(reason), "no answer within %s", limit);
 		pr_sink_judge(request->item, 1, POSTROOM_FAILED, flight, reason);
-	} else if (code == CURLE_HTTP2_STREAM) {
-		/* The connection lives, and the requests beside this one: it is about the message. */
+	} else if (code == CURLE_HTTP2_STREAM && !strstr(said, "underlying")) {
+		/* The connection lives, or else it says so: it is about the message. */
 		snprintf(reason, sizeof(reason), "%.255s: %s", host, said);
 		pr_sink_judge(request->item, 1, POSTROOM_FAILED, flight, reason);
 	} else if (request->head_bytes > HEAD_MAX) {

@@ -3,7 +3,8 @@
  * 1. Every wait ends at until_us and when the grace of a stop is over; before there is
  *    a connection, as soon as a stop is requested.
  * 2. A connection that comes too late is the next call's. One that does not come at all
- *    is left alone with its thread after a while, each time after twice as long.
+ *    is left alone with its thread after a while, each time after twice as long,
+ *    five minutes at most.
  * 3. Secrets go to the library and nowhere else: no error repeats them.
  */
 #include "sink/nats_link.h"
@@ -21,6 +22,7 @@
 #define PORT 4222
 #define PUSH_BYTES (32 * 1024)
 #define STUCK_TIMEOUTS 3 /* of a publish, until a connection that is not made is begun anew */
+#define PATIENCE_MAX_US 300000000
 
 static int lost(const struct pr_nats_link *link, const char *why, struct pr_err *err)
 {
@@ -317,6 +319,8 @@ static void abandon_stuck(struct pr_nats_link *link, const struct pr_flight *fli
 	pr_nats_wire_end(*pending);
 	*pending = NULL;
 	*patience_us *= 2;
+	if (*patience_us > PATIENCE_MAX_US)
+		*patience_us = PATIENCE_MAX_US;
 }
 
 static int begin_wire(struct pr_nats_link *link, int64_t timeout_ms, struct pr_err *err)

@@ -211,8 +211,8 @@ static int poll_ms(const struct pgsql_store *store, int64_t until_us)
 
 	if (until_us && until_us - now_us < left_us)
 		left_us = until_us - now_us;
-	if (deadline_us && deadline_us - now_us < left_us)
-		left_us = deadline_us - now_us;
+	if (deadline_us && deadline_us + PR_STOP_LAST_US - now_us < left_us)
+		left_us = deadline_us + PR_STOP_LAST_US - now_us;
 	return left_us > 0 ? (int)((left_us + 999) / 1000) : 0;
 }
 
@@ -220,14 +220,12 @@ int pr_pgsql_wait_socket(struct pgsql_store *store, short events, int64_t until_
 			 bool heed_request, const char *doing, struct pr_err *err)
 {
 	for (;;) {
-		/* It stays readable: once there is a grace, its end is what counts. */
-		bool watch = store->stop && !pr_stop_requested(store->stop);
 		struct pollfd fds[2] = {
 			{ .fd = PQsocket(store->conn), .events = events },
-			{ .fd = watch ? store->stop->fd : -1, .events = POLLIN },
+			{ .fd = pr_stop_news_fd(store->stop), .events = POLLIN },
 		};
 
-		if (heed_request ? pr_stop_requested(store->stop) : pr_stop_overdue(store->stop))
+		if (heed_request ? pr_stop_requested(store->stop) : pr_stop_is_over(store->stop))
 			return pr_err_set(err, POSTROOM_STOPPED, "%s: told to stop while waiting for %s",
 					  doing, store->shown);
 		if (until_us && pr_mono_us() >= until_us)

@@ -14,6 +14,7 @@ enum pgsql_slot {
 	PG_CLAIM_TURN,
 	PG_CLAIM_LANES_ROW,
 	PG_CLAIM_LANES,
+	PG_CLAIM_FEW,
 	PG_TAKE_OVER,
 	PG_SETTLE,
 	PG_MOVE,
@@ -91,11 +92,15 @@ struct pgsql_store {
 	int64_t lanes_wanted;	 /* how many it takes to fill one */
 	bool many_keys;		 /* it was full, and of many keys */
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
+	bool few;		 /* the last batch was little; before the first nobody knows */
+	int slow_peeks;		 /* in a row */
+	int64_t peek_again_us;	 /* not before */
 	/* See pgsql_floor.c. */
 	int64_t look_us;	 /* what the last look into all lanes took */
 	size_t since_raised;	 /* messages taken from lanes since the floors were thought of */
 	int64_t raise_due_us;
 	int64_t lower_due_us;
+	int64_t lowered;	 /* lanes that were looked below */
 	int64_t floor_seq, floor_us; /* where they may be raised to once those are done: lanes, the rest */
 	int64_t proven_seq, proven_us; /* where they were raised to */
 	struct pr_buf holders;	 /* who wrote messages when that was the last seq: text[] */
@@ -211,7 +216,8 @@ void pr_pgsql_box_disconnect(postroom_box *box);
 
 /* pgsql_batch.c: behind {columns} every claim answers with these. */
 enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE,
-       PG_COL_PLACE, PG_COL_MET, PG_COL_DRAWN, PG_COL_IS_DUE, PG_COL_EXPIRED };
+       PG_COL_PLACE, PG_COL_MET, PG_COL_DRAWN, PG_COL_TOOK, PG_COL_IS_DUE,
+       PG_COL_EXPIRED };
 
 /* The batch keeps the result; by_lane: lanes have the leases; reason is that of the buried. */
 int pr_pgsql_take(PGresult *result, bool by_lane, const char *reason, struct postroom_batch *batch,
@@ -241,7 +247,9 @@ struct pgsql_asking {
 };
 
 /* pgsql_lane.c */
-const char *pr_pgsql_lanes_sql(enum pr_lease_kind kind);
+const char *pr_pgsql_lanes_sql(enum pgsql_slot slot);
+/* Whether to ask by PG_CLAIM_FEW. */
+bool pr_pgsql_may_peek(const struct pgsql_store *store, const struct pr_claim *claim);
 /* From what a claim of lanes has brought: where and how many to ask for next time. */
 void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *asking,
 			  const PGresult *result, size_t count);

@@ -247,7 +247,10 @@ int pr_pgsql_retry(struct postroom_store *base, const struct pr_table *table, co
 		return status;
 	pr_pgsql_number(&params, limit);
 	pr_pgsql_number(&params, filter->older_than_ms);
-	/* Found by their ids, of which there is an index; those of one key stay in the order they had. */
+	/*
+	 * Found by their ids, of which there is an index. Within a step those of one key stay in the
+	 * order they had; across steps, too, unless they were dead before.
+	 */
 	result = query(pgsql_store(base), table,
 		       "WITH dead AS MATERIALIZED (SELECT id, seq FROM {schema}{table} "
 		       "WHERE status = 'dead' AND updated_at <= "

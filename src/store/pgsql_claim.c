@@ -119,23 +119,22 @@
 	PG_FITTING("chosen", "seq") ", " CLAIM_THEM                                          \
 	"SELECT c.*, 0::bigint FROM claimed AS c"
 
-static const char *sql_of(const struct pgsql_store *store, enum pgsql_arm arm)
+static const char *sql_of(enum pgsql_slot slot)
 {
-	switch (arm) {
-	case PG_ARM_ITSELF:
+	switch (slot) {
+	case PG_CLAIM_ITSELF:
 		return CLAIM_ITSELF;
-	case PG_ARM_TURN:
+	case PG_CLAIM_TURN:
 		return CLAIM_TURN;
-	case PG_ARM_LANES:
-		return pr_pgsql_lanes_sql(store->kind);
-	case PG_ARM_EXPIRED:
-	case PG_ARMS:
-		break;
+	case PG_CLAIM_EXPIRED:
+		return CLAIM_EXPIRED;
+	default:
+		return pr_pgsql_lanes_sql(slot);
 	}
-	return CLAIM_EXPIRED;
 }
 
-static enum pgsql_slot slot_of(const struct pgsql_store *store, enum pgsql_arm arm)
+static enum pgsql_slot slot_of(const struct pgsql_store *store, const struct pr_claim *claim,
+			       enum pgsql_arm arm)
 {
 	static const enum pgsql_slot slots[] = { [PG_ARM_ITSELF] = PG_CLAIM_ITSELF,
 						 [PG_ARM_TURN] = PG_CLAIM_TURN,
@@ -143,7 +142,7 @@ static enum pgsql_slot slot_of(const struct pgsql_store *store, enum pgsql_arm a
 						 [PG_ARM_EXPIRED] = PG_CLAIM_EXPIRED };
 
 	if (arm == PG_ARM_LANES && store->kind == PR_LEASE_LANE)
-		return PG_CLAIM_LANES;
+		return pr_pgsql_may_peek(store, claim) ? PG_CLAIM_FEW : PG_CLAIM_LANES;
 	return slots[arm];
 }
 
@@ -206,6 +205,7 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 	       int32_t limit, int64_t bound, struct pgsql_asking *asking, struct pr_err *err)
 {
 	struct pgsql_params *params = &asking->params;
+	enum pgsql_slot slot;
 
 	asking->arm = arm;
 	asking->limit = limit;
@@ -239,11 +239,12 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 		pr_pgsql_number(params, store->lanes_wanted);
 		pr_pgsql_text(params, pr_pgsql_own_floors(store, &claim->scope));
 	}
+	slot = slot_of(store, claim, arm);
 	if (asking->starts.failed || asking->epochs.failed ||
 	    (arm == PG_ARM_LANES && store->lanes.failed))
 		return pr_err_nomem(err);
-	asking->step = (struct pgsql_step){ .slot = slot_of(store, arm),
-					    .sql = sql_of(store, arm),
+	asking->step = (struct pgsql_step){ .slot = slot,
+					    .sql = sql_of(slot),
 					    .params = params,
 					    .binary = true };
 	return POSTROOM_OK;
@@ -295,7 +296,7 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 	reading->skip = met == 0 ? QUIET_CLAIMS : 0;
 	if (asking->arm == PG_ARM_LANES && PQntuples(result) > 0) {
 		/* A look into a few of the lanes tells nothing about the others. */
-		if (!reading->from_mark)
+		if (!reading->from_mark && !PQgetisnull(result, 0, PG_COL_EXPIRED))
 			store->none_expired = !*PQgetvalue(result, 0, PG_COL_EXPIRED);
 		if (!*PQgetvalue(result, 0, PG_COL_IS_DUE))
 			store->reading[PG_ARM_ITSELF].skip = QUIET_CLAIMS;
@@ -309,7 +310,7 @@ static int absorb(struct pgsql_store *store, struct pgsql_asking *asking,
 		  struct postroom_batch *batch, int64_t *ret_met, struct pr_err *err)
 {
 	PGresult *result = asking->step.result;
-	size_t before = batch->count;
+	size_t before = batch->count, buried = batch->buried_count;
 	int status;
 
 	asking->step.result = NULL;
@@ -317,9 +318,13 @@ static int absorb(struct pgsql_store *store, struct pgsql_asking *asking,
 		*ret_met = PQntuples(result); /* nothing is met there that is not taken */
 	else
 		*ret_met = PQntuples(result) ? pr_pgsql_read_int8(result, 0, PG_COL_MET) : 0;
-	status = pr_pgsql_take(result, asking->step.slot == PG_CLAIM_LANES, asking->reason, batch, err);
+	status = pr_pgsql_take(result, asking->arm == PG_ARM_LANES && store->kind == PR_LEASE_LANE,
+			       asking->reason, batch, err);
 	if (status >= 0 && asking->arm != PG_ARM_EXPIRED)
 		remember(store, asking, result, *ret_met, batch->count - before);
+	/* Until the next look for them. */
+	else if (status >= 0 && batch->count == before && batch->buried_count == buried)
+		store->none_expired = true;
 	return status;
 }
 

@@ -16,8 +16,8 @@
  * 3. No message comes back into its turn with the seq it had: what is released was
  *    never taken out of it or stays apart, what an operator brings back gets a
  *    new one.
- * 4. People may give numbers by hand: so the sweep looks below the floors too, now
- *    and then, and lowers them.
+ * 4. People may give numbers by hand: so the sweep looks below the floors too, of some
+ *    lanes at a time, and lowers them.
  * 5. A store also has floors of its own, in memory, for the scope that it claims in:
  *    a million messages that wait for another sink are passed once, and not at every
  *    look. What is in its turn without a lane stands in the order of its time,
@@ -35,7 +35,10 @@
 #define RAISE_AFTER 50000
 #define SLOW_LOOK_US 20000
 #define RAISE_EVERY_US 250000
-#define LOWER_EVERY_US 60000000LL
+/* So many lanes at a time: there may be much to pass. */
+#define LOWER_LANES 8
+#define LOWER_EVERY_US 7000000LL
+#define LOWER_SHARE 100
 /* See 5. */
 #define OWN_FOR_US 10000000LL
 #define OWN_SHARE 50
@@ -54,9 +57,9 @@
 #define IN_TURN "o.lane = l.lane AND o.status = 'pending' AND o.apart = 0 "
 
 /* All is looked up before the first lane is locked, and who has one locked is not waited for. */
-#define SET_FLOORS(which, condition)                                                        \
+#define SET_FLOORS(lanes, which, condition)                                                 \
 	"WITH found AS MATERIALIZED (SELECT lane, epoch, " which " AS floor "                \
-	"FROM " PG_ALL_LANES " AS l WHERE lease = 'lane'), "                                 \
+	"FROM " lanes " WHERE lease = 'lane'), "                                             \
 	"free AS MATERIALIZED (SELECT l.lane, l.epoch, found.floor "                         \
 	"FROM {schema}postroom_lanes AS l JOIN found ON found.lane = l.lane "                \
 	"AND found.epoch = l.epoch AND " condition                                           \
@@ -65,12 +68,13 @@
 	"WHERE l.lane = free.lane AND l.epoch = free.epoch"
 
 #define RAISE                                                                               \
-	SET_FLOORS("coalesce((SELECT seq FROM {schema}{table} AS o WHERE " IN_TURN          \
+	SET_FLOORS(PG_ALL_LANES " AS l", "coalesce((SELECT seq FROM {schema}{table} AS o WHERE " IN_TURN          \
 		   "AND o.seq BETWEEN l.floor AND $1::bigint ORDER BY o.seq LIMIT 1), "      \
 		   "$1::bigint + 1)", "found.floor > l.floor")
 
 #define LOWER                                                                               \
-	SET_FLOORS("(SELECT seq FROM {schema}{table} AS o WHERE " IN_TURN                   \
+	SET_FLOORS("unnest($1::smallint[]) AS n CROSS JOIN LATERAL " PG_LANE("n") " AS l", \
+		   "(SELECT seq FROM {schema}{table} AS o WHERE " IN_TURN                   \
 		   "AND o.seq < l.floor ORDER BY o.seq LIMIT 1)", "found.floor < l.floor")
 
 static int set_floors(struct pgsql_store *store, enum pgsql_slot slot,
@@ -222,10 +226,20 @@ int pr_pgsql_raise_floors(struct pgsql_store *store, const struct pr_table *tabl
 int pr_pgsql_lower_floors(struct pgsql_store *store, const struct pr_table *table,
 			  struct pr_err *err)
 {
+	PR_CLEANUP_BUF struct pr_buf lanes = { 0 };
 	struct pgsql_params params = { 0 };
+	int64_t begun_us = pr_mono_us(), cost_us;
+	int status;
 
-	if (store->kind != PR_LEASE_LANE || pr_mono_us() < store->lower_due_us)
+	if (store->kind != PR_LEASE_LANE || begun_us < store->lower_due_us)
 		return POSTROOM_OK;
-	store->lower_due_us = pr_mono_us() + LOWER_EVERY_US;
-	return set_floors(store, PG_LOWER, table, LOWER, &params, err);
+	for (int i = 0; i < LOWER_LANES; i++)
+		pr_pgsql_array_add_number(&lanes, store->lowered++ % PG_LANES + 1);
+	pr_pgsql_text(&params, pr_pgsql_array_end(&lanes));
+	if (lanes.failed)
+		return pr_err_nomem(err);
+	status = set_floors(store, PG_LOWER, table, LOWER, &params, err);
+	cost_us = (pr_mono_us() - begun_us) * LOWER_SHARE;
+	store->lower_due_us = begun_us + (cost_us > LOWER_EVERY_US ? cost_us : LOWER_EVERY_US);
+	return status;
 }

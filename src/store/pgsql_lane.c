@@ -30,6 +30,9 @@
  *    taken in parts, a few from each of many lanes: pages are read once instead of
  *    many times. The more workers, the fewer lanes for each: half of them stay free
  *    for those who come.
+ * 8. Where there is little, most lanes are empty, and to read their rows is most of
+ *    what a look costs: so it reads only those of lanes that have something. Where
+ *    that takes long, for vacuum is held back, it does not for a while.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
@@ -38,27 +41,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * fresh: what stands in the index of that kind of lease. walls: whether there can be
- * any; by row there nearly always are, and looking for one may mean passing many dead.
- */
-#define MET(lease_kind, fresh, columns, walls)                                              \
-	PG_WITH_NOW ", looked AS MATERIALIZED (SELECT l.* FROM unnest($14::smallint[]) AS n " \
+/* Each lane's own row first, for it says where to begin. */
+#define LOOKED(lease_kind, fresh)                                                           \
+	"looked AS MATERIALIZED (SELECT l.* FROM unnest($14::smallint[]) AS n "             \
 	"CROSS JOIN LATERAL " PG_LANE("n") " AS l), "                                       \
 	"seen AS MATERIALIZED (SELECT l.lane, epoch, "                                      \
 	"(SELECT seq FROM {schema}{table} AS o WHERE o.lane = l.lane AND " fresh            \
 	" AND o.seq >= CASE WHEN l.epoch = ($12::bigint[])[l.lane] "                        \
 	"THEN ($9::bigint[])[l.lane] ELSE greatest(l.floor, ($17::bigint[])[l.lane]) END AND " PG_SCOPE \
 	"ORDER BY o.seq LIMIT 1) AS head FROM looked AS l WHERE lease = '" lease_kind       \
-	"' AND locked_by IS NULL AND $8::text IS NULL), "                                   \
+	"' AND locked_by IS NULL AND $8::text IS NULL), "
+/* The more workers, the fewer lanes for each of them. */
+#define SHARE                                                                               \
+	"least($16::int, CASE WHEN $15::int < $4::int AND cardinality($14::smallint[]) = 64 " \
+	"THEN (SELECT greatest(32 / (1 + count(DISTINCT locked_by)), 1) "                   \
+	"FROM looked WHERE locked_by <> $6::uuid) END)"
+
+/* From the beginning, which is as good while few dead ones are there; and only lanes with something. */
+#define PEEKED(lease_kind, fresh)                                                           \
+	"peeked AS MATERIALIZED (SELECT n AS lane, (SELECT seq FROM {schema}{table} AS o "  \
+	"WHERE o.lane = n AND " fresh " AND o.seq >= coalesce(($17::bigint[])[n], 0) AND " PG_SCOPE \
+	"ORDER BY o.seq LIMIT 1) AS head FROM unnest($14::smallint[]) AS n), "              \
+	"seen AS MATERIALIZED (SELECT p.lane, l.epoch, p.head FROM peeked AS p "            \
+	"CROSS JOIN LATERAL " PG_LANE("p.lane") " AS l WHERE p.head IS NOT NULL "           \
+	"AND lease = '" lease_kind "' AND locked_by IS NULL AND $8::text IS NULL "          \
+	"AND $9::bigint[] IS NOT NULL AND $12::bigint[] IS NOT NULL), "
+
+/*
+ * seen: of each lane, or of those that have one, the head and the epoch. fresh: what
+ * stands in the index of that kind of lease. walls: whether there can be any; by row
+ * there nearly always are, and looking for one may mean passing many dead.
+ */
+#define MET(seen, share, fresh, columns, walls)                                             \
+	PG_WITH_NOW ", " seen                                                               \
 	"mine AS MATERIALIZED (SELECT l.lane, s.head, l.epoch + 1 AS epoch FROM seen AS s " \
 	"JOIN {schema}postroom_lanes AS l ON l.lane = s.lane AND l.epoch = s.epoch "        \
 	"WHERE s.head IS NOT NULL AND l.locked_by IS NULL "                                 \
-	"ORDER BY s.head LIMIT least($16::int, CASE WHEN $15::int < $4::int "               \
-	"AND cardinality($14::smallint[]) = 64 THEN "                                       \
-	"(SELECT greatest(32 / (1 + count(DISTINCT locked_by)), 1) "                        \
-	"FROM looked WHERE locked_by <> $6::uuid) END) "                                    \
-	"FOR UPDATE OF l SKIP LOCKED), "                                                    \
+	"ORDER BY s.head LIMIT " share " FOR UPDATE OF l SKIP LOCKED), "                    \
 	"met AS MATERIALIZED (SELECT mine.epoch, o.* FROM mine CROSS JOIN LATERAL (SELECT lane, ctid AS place, " \
 	"next_attempt_at, next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, "    \
 	PG_BYTES " AS bytes, " columns " FROM {schema}{table} AS o WHERE o.lane = mine.lane AND " fresh \
@@ -82,15 +101,16 @@
 
 #define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
 
-/* drawn: a seq that had been given to a message by now. */
+/* drawn: a seq that had been given to a message by now. took: microseconds, of the server. */
 #define ANSWER(due, expired)                                                                \
 	"SELECT c.*, n.* FROM (SELECT count(*) AS met, "                                    \
 	"coalesce(pg_sequence_last_value('{schema}{table}_seq_seq'), 0) AS drawn, "         \
+	"(extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint AS took, " \
 	due " AS due, " expired " AS expired FROM met) AS n LEFT JOIN claimed AS c ON true"
 
+#define KEYED "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL"
 #define CLAIM_ROWS                                                                          \
-	MET("row", "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL",            \
-	    "seq, key, topic, namespace", "true")                                           \
+	MET(LOOKED("row", KEYED), SHARE, KEYED, "seq, key, topic, namespace", "true")       \
 	"passed AS (UPDATE {schema}postroom_lanes AS l SET epoch = f.epoch "                \
 	"FROM (SELECT DISTINCT lane, epoch FROM fitting) AS f "                             \
 	"WHERE l.lane = f.lane AND l.epoch = f.epoch - 1), "                                \
@@ -104,8 +124,9 @@
 	" OR " ANY("apart = 2 AND status = 'pending'")                                      \
 	" OR ($11::boolean AND " ANY("key IS NOT NULL AND status = 'dead'") "))"
 
-#define CLAIM_LANES                                                                         \
-	MET("lane", "o.status = 'pending' AND o.apart = 0", "{columns}", ANY_WALL)          \
+#define FRESH "o.status = 'pending' AND o.apart = 0"
+#define CLAIM_LANES(seen, share, expired)                                                   \
+	MET(seen, share, FRESH, "{columns}", ANY_WALL)                                      \
 	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "          \
 	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                \
 	"epoch = f.epoch, in_flight = f.seqs FROM (SELECT lane, epoch, array_agg(seq) AS seqs " \
@@ -114,12 +135,44 @@
 	"claimed AS (SELECT {columns}, false AS buried, lane::int AS of_lane, "             \
 	"epoch AS of_epoch, next_attempt_at AS due, place FROM fitting) "                   \
 	ANSWER(ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT), \
-	       ANY("status = '{active}' AND locked_until < " PG_AT)                         \
-	       " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")")
+	       expired)
 
-const char *pr_pgsql_lanes_sql(enum pr_lease_kind kind)
+static const char claim_rows[] = CLAIM_ROWS;
+static const char claim_lanes[] =
+	CLAIM_LANES(LOOKED("lane", FRESH), SHARE,
+		    ANY("status = '{active}' AND locked_until < " PG_AT)
+		    " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")");
+static const char claim_few[] = CLAIM_LANES(PEEKED("lane", FRESH), "$16::int", "NULL::boolean");
+
+const char *pr_pgsql_lanes_sql(enum pgsql_slot slot)
 {
-	return kind == PR_LEASE_LANE ? CLAIM_LANES : CLAIM_ROWS;
+	if (slot == PG_CLAIM_LANES_ROW)
+		return claim_rows;
+	return slot == PG_CLAIM_LANES ? claim_lanes : claim_few;
+}
+
+/* A batch is little that fills less than one part in so many. */
+#define LITTLE 4
+/* So many in a row that take longer are no accident, nor is one that takes ten times as long. */
+#define SLOW_PEEK_US 10000
+#define SLOW_PEEKS 3
+/* Then there is none for so many times what the last one took. */
+#define PEEK_SHARE 1000
+
+/* Not when it has to be known whether leases have run out, nor to go on where the last one ended. */
+bool pr_pgsql_may_peek(const struct pgsql_store *store, const struct pr_claim *claim)
+{
+	return store->kind == PR_LEASE_LANE && store->few && !claim->suspects &&
+	       !store->reading[PG_ARM_LANES].from_mark && pr_mono_us() >= store->peek_again_us;
+}
+
+static void learn_to_peek(struct pgsql_store *store, int64_t took_us)
+{
+	store->slow_peeks = took_us > SLOW_PEEK_US ? store->slow_peeks + 1 : 0;
+	if (store->slow_peeks < SLOW_PEEKS && took_us < 10 * SLOW_PEEK_US)
+		return;
+	store->slow_peeks = SLOW_PEEKS - 1;
+	store->peek_again_us = pr_mono_us() + took_us * PEEK_SHARE;
 }
 
 /* How many parts a batch is taken in where keys change all the time: see 7. */
@@ -155,6 +208,8 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	int64_t lanes = 0;
 	size_t changes = 0;
 
+	if (asking->step.slot == PG_CLAIM_FEW && PQntuples(result) > 0)
+		learn_to_peek(store, pr_pgsql_read_int8(result, 0, PG_COL_TOOK));
 	pr_buf_reset(&store->lanes);
 	for (int row = 0; row < PQntuples(result) && count > 0; row++) {
 		int32_t lane = pr_pgsql_read_int4(result, row, PG_COL_LANE);
@@ -181,6 +236,7 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 		store->in_flight += count;
 	store->since_raised += count;
 	store->many_keys = full && changes > count / 2;
+	store->few = count * LITTLE < (size_t)asking->limit;
 	/* A full batch shows how many it takes; others may have the rest. */
 	if (full)
 		store->lanes_wanted = store->many_keys && lanes < PARTS ? PARTS : lanes;

@@ -133,7 +133,7 @@ int pr_sqlite_wait_for_lock(void *context, int tries)
 	if (store->busy_wait_ms >= 0 &&
 	    pr_mono_us() - store->busy_since_us >= store->busy_wait_ms * 1000)
 		return 0;
-	if (store->finishing ? pr_stop_overdue(store->stop) : pr_stop_requested(store->stop))
+	if (store->finishing ? pr_stop_is_over(store->stop) : pr_stop_requested(store->stop))
 		return 0;
 	pr_pulse_beat(store->pulse, pause_ms);
 	pr_stop_wait(store->finishing ? NULL : store->stop,

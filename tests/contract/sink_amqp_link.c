@@ -176,6 +176,7 @@ TEST(K8_our_heartbeats_keep_the_connection_while_a_confirmation_takes_long)
 	start();
 	proxy_start(&proxy, server.port);
 	open_at(proxy.port, pr_arena_printf(&amqp_rig.arena, "/%%2F/%s?heartbeat=1s", amqp_own()));
+	CHECK_INT(publish_one("before")->verdict, POSTROOM_DELIVERED);
 	treat_queue("suspend");
 	CHECK(pthread_create(&other, NULL, resume_after_heartbeats, NULL) == 0);
 	item = publish_one("a");
@@ -251,7 +252,7 @@ TEST(K8_a_server_that_hangs_in_mid_batch_is_an_outage_and_costs_no_attempt)
 
 static void *answer_late(void *context)
 {
-	int64_t late_us = *(int64_t *)context + LATE_MS * 900;
+	int64_t late_us = *(int64_t *)context + LATE_MS * 600;
 
 	while (pr_mono_us() < late_us)
 		wait_a_moment();

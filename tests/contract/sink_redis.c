@@ -571,6 +571,8 @@ TEST(K6_a_name_server_that_hangs_is_an_outage_and_is_asked_once)
 	rig.flight.timeout_ms = 20;
 	check_outage("localhost");
 	check_outage("localhost");
+	while (lookups == 0) /* its thread may not have begun yet */
+		wait_a_moment();
 	CHECK_INT(lookups, 1);
 	rig.flight.timeout_ms = AMPLE_MS;
 	hanging = false;

@@ -331,7 +331,6 @@ static int64_t forget(int64_t older_than_ms)
 	return done;
 }
 
-/* TRAPS 27: the memory of a key outlives its message, for every way to enqueue. */
 TEST(X2_an_age_that_no_clock_can_tell_is_refused_and_deletes_nothing)
 {
 	static const int64_t ages_ms[] = { -1, INT64_MIN, INT64_MAX, 110000000LL * 86400000 };
@@ -357,6 +356,7 @@ TEST(X2_an_age_that_no_clock_can_tell_is_refused_and_deletes_nothing)
 	CHECK_INT(rows("delivered"), 1);
 }
 
+/* TRAPS 27: the memory of a key outlives its message, for every way to enqueue. */
 TEST(X2_a_purged_key_is_known_until_it_is_forgotten)
 {
 	postroom_receipt first = PUT(.topic = "t", .payload = "1", .dedupe_key = "k"), again;

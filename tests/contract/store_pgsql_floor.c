@@ -116,7 +116,11 @@ LANE_TEST(C3_a_sweep_finds_what_was_put_below_a_floor)
 	while (lowest_floor() == 0)
 		deliver_many();
 	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) VALUES (1, 'low', '1')");
-	CHECK_INT(postroom_sweep(store, 1, &buried), POSTROOM_OK);
+	/* Some lanes at a time. */
+	for (int i = 0; i < 8; i++) {
+		pgsql_store(store)->lower_due_us = 0;
+		CHECK_INT(postroom_sweep(store, 1, &buried), POSTROOM_OK);
+	}
 	deliver(NULL);
 	CHECK_INT(rows("pending"), 0);
 }

@@ -10,7 +10,7 @@
 #define LONGEST (30 * S)
 
 static struct pr_breaker breaker;
-static postroom_delivery items[20];
+static postroom_delivery items[200];
 static int64_t probe; /* the last ticket */
 
 enum { DELIVERED = POSTROOM_DELIVERED, FAILED = POSTROOM_FAILED, AWAY = POSTROOM_UNREACHABLE };
@@ -177,24 +177,31 @@ static size_t fail_poisoned(int *attempts, size_t poisoned, size_t in_a_call)
 	return left;
 }
 
+static void let_die(size_t poisoned, size_t in_a_call)
+{
+	int attempts[200] = { 0 };
+	int successes = 0;
+
+	pr_breaker_init(&breaker);
+	while (fail_poisoned(attempts, poisoned, in_a_call) > 0) {
+		/* A good one comes only when they have made it look like an outage. */
+		if (pr_breaker_is_open(&breaker))
+			hear(1000 + successes++, 1, DELIVERED);
+		CHECK_MSG(successes < 200, "%d poisoned, %d in a call", (int)poisoned,
+			  (int)in_a_call);
+	}
+	pr_breaker_release(&breaker);
+}
+
 TEST(R1_poisoned_messages_of_a_quiet_server_die)
 {
 	for (size_t poisoned = 2; poisoned <= 20; poisoned++) {
-		for (size_t in_a_call = 1; in_a_call <= poisoned; in_a_call++) {
-			int attempts[20] = { 0 };
-			int successes = 0;
-
-			pr_breaker_init(&breaker);
-			while (fail_poisoned(attempts, poisoned, in_a_call) > 0) {
-				/* A good one comes only when they have made it look like an outage. */
-				if (pr_breaker_is_open(&breaker))
-					hear(1000 + successes++, 1, DELIVERED);
-				CHECK_MSG(successes < 200, "%d poisoned, %d in a call",
-					  (int)poisoned, (int)in_a_call);
-			}
-			pr_breaker_release(&breaker);
-		}
+		for (size_t in_a_call = 1; in_a_call <= poisoned; in_a_call++)
+			let_die(poisoned, in_a_call);
 	}
+	/* More than are remembered. */
+	for (size_t in_a_call = 10; in_a_call <= 200; in_a_call += 10)
+		let_die(200, in_a_call);
 }
 
 TEST(R1_who_failed_while_another_probe_succeeds_keeps_its_next_failure)
