@@ -475,6 +475,7 @@ static void close_store(struct postroom_store *base)
 		pr_buf_release(&store->arrays[i]);
 	pr_buf_release(&store->lanes);
 	pr_buf_release(&store->holders);
+	pr_buf_release(&store->floors);
 	pr_buf_release(&store->scope);
 	pr_buf_release(&store->own);
 	free(store->url);

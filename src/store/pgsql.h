@@ -92,9 +92,8 @@ struct pgsql_store {
 	int64_t lanes_wanted;	 /* how many it takes to fill one */
 	bool many_keys;		 /* it was full, and of many keys */
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
-	bool few;		 /* the last batch was little; before the first nobody knows */
-	int slow_peeks;		 /* in a row */
-	int64_t peek_again_us;	 /* not before */
+	bool few;		 /* the last batch was little */
+	struct pr_buf floors;	 /* of all lanes, when they were last looked at: bigint[] */
 	/* See pgsql_floor.c. */
 	int64_t look_us;	 /* what the last look into all lanes took */
 	size_t since_raised;	 /* messages taken from lanes since the floors were thought of */
@@ -216,7 +215,7 @@ void pr_pgsql_box_disconnect(postroom_box *box);
 
 /* pgsql_batch.c: behind {columns} every claim answers with these. */
 enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE,
-       PG_COL_PLACE, PG_COL_MET, PG_COL_DRAWN, PG_COL_TOOK, PG_COL_IS_DUE,
+       PG_COL_PLACE, PG_COL_MET, PG_COL_DRAWN, PG_COL_FLOORS, PG_COL_IS_DUE,
        PG_COL_EXPIRED };
 
 /* The batch keeps the result; by_lane: lanes have the leases; reason is that of the buried. */

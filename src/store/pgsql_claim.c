@@ -224,6 +224,7 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 		pr_pgsql_number(params, bound);
 	else
 		add_start(store, &claim->scope, asking);
+	slot = slot_of(store, claim, arm);
 	pr_pgsql_number(params, claim->max_bytes < INT64_MAX ? (int64_t)claim->max_bytes : INT64_MAX);
 	if (arm == PG_ARM_TURN)
 		pr_pgsql_number(params, store->reading[arm].from_mark ? store->marks[0] : 0);
@@ -238,8 +239,9 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 		pr_pgsql_number(params, pr_pgsql_lane_quota(store, limit));
 		pr_pgsql_number(params, store->lanes_wanted);
 		pr_pgsql_text(params, pr_pgsql_own_floors(store, &claim->scope));
+		if (slot == PG_CLAIM_FEW)
+			pr_pgsql_text(params, store->floors.data);
 	}
-	slot = slot_of(store, claim, arm);
 	if (asking->starts.failed || asking->epochs.failed ||
 	    (arm == PG_ARM_LANES && store->lanes.failed))
 		return pr_err_nomem(err);

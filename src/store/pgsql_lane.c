@@ -31,8 +31,9 @@
  *    many times. The more workers, the fewer lanes for each: half of them stay free
  *    for those who come.
  * 8. Where there is little, most lanes are empty, and to read their rows is most of
- *    what a look costs: so it reads only those of lanes that have something. Where
- *    that takes long, for vacuum is held back, it does not for a while.
+ *    what a look costs: so it reads only those of lanes that have something, and
+ *    begins at the floors that a look into all has found. A lane whose floor is lower by
+ *    now is left to the next one of those.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
@@ -57,13 +58,15 @@
 	"THEN (SELECT greatest(32 / (1 + count(DISTINCT locked_by)), 1) "                   \
 	"FROM looked WHERE locked_by <> $6::uuid) END)"
 
-/* From the beginning, which is as good while few dead ones are there; and only lanes with something. */
+/* From where a look has begun before, unless that is above the lane's floor by now; only lanes with something. */
 #define PEEKED(lease_kind, fresh)                                                           \
 	"peeked AS MATERIALIZED (SELECT n AS lane, (SELECT seq FROM {schema}{table} AS o "  \
-	"WHERE o.lane = n AND " fresh " AND o.seq >= coalesce(($17::bigint[])[n], 0) AND " PG_SCOPE \
+	"WHERE o.lane = n AND " fresh " AND o.seq >= greatest(($18::bigint[])[n], ($17::bigint[])[n]) " \
+	"AND " PG_SCOPE                                                                     \
 	"ORDER BY o.seq LIMIT 1) AS head FROM unnest($14::smallint[]) AS n), "              \
 	"seen AS MATERIALIZED (SELECT p.lane, l.epoch, p.head FROM peeked AS p "            \
 	"CROSS JOIN LATERAL " PG_LANE("p.lane") " AS l WHERE p.head IS NOT NULL "           \
+	"AND l.floor >= ($18::bigint[])[p.lane] "                                           \
 	"AND lease = '" lease_kind "' AND locked_by IS NULL AND $8::text IS NULL "          \
 	"AND $9::bigint[] IS NOT NULL AND $12::bigint[] IS NOT NULL), "
 
@@ -101,11 +104,11 @@
 
 #define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
 
-/* drawn: a seq that had been given to a message by now. took: microseconds, of the server. */
-#define ANSWER(due, expired)                                                                \
+/* drawn: a seq that had been given to a message by now. */
+#define ANSWER(floors, due, expired)                                                               \
 	"SELECT c.*, n.* FROM (SELECT count(*) AS met, "                                    \
 	"coalesce(pg_sequence_last_value('{schema}{table}_seq_seq'), 0) AS drawn, "         \
-	"(extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint AS took, " \
+	floors " AS floors, "                                                               \
 	due " AS due, " expired " AS expired FROM met) AS n LEFT JOIN claimed AS c ON true"
 
 #define KEYED "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL"
@@ -117,7 +120,8 @@
 	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET " WHERE ctid = ANY (ARRAY("  \
 	"SELECT place FROM fitting)) RETURNING {columns}, status = 'dead' AS buried, "      \
 	"lane::int AS of_lane, (SELECT epoch FROM mine WHERE mine.lane = {table}.lane) "    \
-	"AS of_epoch, next_attempt_at AS due, ctid AS place) " ANSWER("true", "true")
+	"AS of_epoch, next_attempt_at AS due, ctid AS place) " \
+	ANSWER("NULL::text", "true", "true")
 
 #define ANY_WALL                                                                            \
 	"(" ANY("key IS NOT NULL AND apart = 1 AND status IN ('pending', '{active}')")      \
@@ -125,7 +129,7 @@
 	" OR ($11::boolean AND " ANY("key IS NOT NULL AND status = 'dead'") "))"
 
 #define FRESH "o.status = 'pending' AND o.apart = 0"
-#define CLAIM_LANES(seen, share, expired)                                                   \
+#define CLAIM_LANES(seen, share, floors, expired)                                                   \
 	MET(seen, share, FRESH, "{columns}", ANY_WALL)                                      \
 	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "          \
 	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                \
@@ -134,15 +138,17 @@
 	"WHERE l.lane = f.lane AND l.epoch = f.epoch - 1), "                                \
 	"claimed AS (SELECT {columns}, false AS buried, lane::int AS of_lane, "             \
 	"epoch AS of_epoch, next_attempt_at AS due, place FROM fitting) "                   \
-	ANSWER(ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT), \
+	ANSWER(floors, ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT), \
 	       expired)
 
 static const char claim_rows[] = CLAIM_ROWS;
 static const char claim_lanes[] =
 	CLAIM_LANES(LOOKED("lane", FRESH), SHARE,
+		    "(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",
 		    ANY("status = '{active}' AND locked_until < " PG_AT)
 		    " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")");
-static const char claim_few[] = CLAIM_LANES(PEEKED("lane", FRESH), "$16::int", "NULL::boolean");
+static const char claim_few[] = CLAIM_LANES(PEEKED("lane", FRESH), "$16::int", "NULL::text",
+					    "NULL::boolean");
 
 const char *pr_pgsql_lanes_sql(enum pgsql_slot slot)
 {
@@ -153,26 +159,12 @@ const char *pr_pgsql_lanes_sql(enum pgsql_slot slot)
 
 /* A batch is little that fills less than one part in so many. */
 #define LITTLE 4
-/* So many in a row that take longer are no accident, nor is one that takes ten times as long. */
-#define SLOW_PEEK_US 10000
-#define SLOW_PEEKS 3
-/* Then there is none for so many times what the last one took. */
-#define PEEK_SHARE 1000
 
 /* Not when it has to be known whether leases have run out, nor to go on where the last one ended. */
 bool pr_pgsql_may_peek(const struct pgsql_store *store, const struct pr_claim *claim)
 {
 	return store->kind == PR_LEASE_LANE && store->few && !claim->suspects &&
-	       !store->reading[PG_ARM_LANES].from_mark && pr_mono_us() >= store->peek_again_us;
-}
-
-static void learn_to_peek(struct pgsql_store *store, int64_t took_us)
-{
-	store->slow_peeks = took_us > SLOW_PEEK_US ? store->slow_peeks + 1 : 0;
-	if (store->slow_peeks < SLOW_PEEKS && took_us < 10 * SLOW_PEEK_US)
-		return;
-	store->slow_peeks = SLOW_PEEKS - 1;
-	store->peek_again_us = pr_mono_us() + took_us * PEEK_SHARE;
+	       !store->reading[PG_ARM_LANES].from_mark;
 }
 
 /* How many parts a batch is taken in where keys change all the time: see 7. */
@@ -208,8 +200,6 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	int64_t lanes = 0;
 	size_t changes = 0;
 
-	if (asking->step.slot == PG_CLAIM_FEW && PQntuples(result) > 0)
-		learn_to_peek(store, pr_pgsql_read_int8(result, 0, PG_COL_TOOK));
 	pr_buf_reset(&store->lanes);
 	for (int row = 0; row < PQntuples(result) && count > 0; row++) {
 		int32_t lane = pr_pgsql_read_int4(result, row, PG_COL_LANE);
@@ -230,13 +220,19 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	pr_pgsql_array_end(&store->lanes);
 	if (!store->reading[PG_ARM_LANES].from_mark)
 		store->head_seq = store->drawn;
+	if (PQntuples(result) > 0 && !PQgetisnull(result, 0, PG_COL_FLOORS) &&
+	    !store->reading[PG_ARM_LANES].from_mark) {
+		pr_buf_reset(&store->floors);
+		pr_buf_puts(&store->floors, PQgetvalue(result, 0, PG_COL_FLOORS));
+	}
 	if (PQntuples(result) > 0)
 		store->drawn = pr_pgsql_read_int8(result, 0, PG_COL_DRAWN);
 	if (store->kind == PR_LEASE_LANE)
 		store->in_flight += count;
 	store->since_raised += count;
 	store->many_keys = full && changes > count / 2;
-	store->few = count * LITTLE < (size_t)asking->limit;
+	store->few = count * LITTLE < (size_t)asking->limit && store->floors.len > 0 &&
+		     !store->floors.failed;
 	/* A full batch shows how many it takes; others may have the rest. */
 	if (full)
 		store->lanes_wanted = store->many_keys && lanes < PARTS ? PARTS : lanes;

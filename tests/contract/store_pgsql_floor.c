@@ -254,3 +254,90 @@ LANE_TEST(D6_what_commits_late_is_not_overtaken_by_what_was_written_after_it)
 	CHECK_STR(take_one(), late.id);
 	leave(other);
 }
+
+/* A worker between two batches: what it has is delivered, and what there is then is taken. */
+static void take_turn(struct postroom_batch *now, struct postroom_batch *next, bool suspects)
+{
+	const struct pr_claim claim = { .limit = 100,
+					.max_bytes = SIZE_MAX,
+					.lease_ms = 60000,
+					.max_attempts = 10,
+					.suspects = suspects };
+	const struct pr_policy policy = { .max_attempts = 10 };
+	struct pr_err err = { 0 };
+
+	for (size_t i = 0; i < now->count; i++)
+		now->items[i].verdict = POSTROOM_DELIVERED;
+	sql(app, "INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1'), ('t', '2')");
+	pr_batch_reset(next);
+	if (now->count > 0)
+		CHECK_MSG(store->ops->turn(store, &pr_table_outbox, now->items, now->count, &policy,
+					   &claim, next, &err) >= 0, "%s", err.text);
+	else
+		CHECK_MSG(store->ops->claim(store, &pr_table_outbox, &claim, next, &err) >= 0, "%s",
+			  err.text);
+}
+
+LANE_TEST(D3_where_there_is_little_lanes_are_read_by_what_they_have)
+{
+	struct postroom_batch batches[2] = { 0 };
+	struct pgsql_store *own = pgsql_store(store);
+
+	take_turn(&batches[1], &batches[0], false);
+	CHECK_INT(batches[0].count, 2);
+	for (int i = 0; i < 3; i++) {
+		struct postroom_batch *now = &batches[i % 2], *next = &batches[(i + 1) % 2];
+
+		take_turn(now, next, false);
+		CHECK_INT(next->count, 2);
+		CHECK(own->slots[PG_CLAIM_FEW].prepared);
+	}
+	pr_batch_release(&batches[0]);
+	pr_batch_release(&batches[1]);
+}
+
+/* Then a lane is left alone until all have been looked at: what is below comes first. */
+LANE_TEST(D6_who_reads_few_lanes_passes_over_nothing_below_a_lowered_floor)
+{
+	struct postroom_batch none = { 0 }, next = { 0 };
+
+	sql(app, "UPDATE postroom_lanes SET floor = 1000, epoch = 1");
+	take_turn(&none, &next, true);
+	CHECK_INT(next.count, 0);
+	sql(app, "UPDATE postroom_lanes SET floor = 0");
+	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) SELECT seq + 1024, 't', '3' "
+		 "FROM postroom_outbox");
+	take_turn(&none, &next, false);
+	CHECK(pgsql_store(store)->slots[PG_CLAIM_FEW].prepared);
+	CHECK_INT(next.count, 0);
+	take_turn(&none, &next, true);
+	CHECK_INT(next.count, 8);
+	pr_batch_release(&none);
+	pr_batch_release(&next);
+}
+
+LANE_TEST(C5_who_reads_few_lanes_finds_out_about_expired_leases_all_the_same)
+{
+	struct postroom_batch batches[2] = { 0 };
+	postroom_store *dying = open_store();
+	postroom_batch *lost;
+
+	take_turn(&batches[1], &batches[0], false);
+	take_turn(&batches[0], &batches[1], true); /* there are none */
+	CHECK(pgsql_store(store)->none_expired);
+	PUT(.topic = "t", .payload = "1");
+	lost = claim_from(dying, POSTROOM_CLAIM(.limit = 1));
+	sql(app, "UPDATE postroom_lanes SET locked_until = clock_timestamp() - interval '1 second' "
+		 "WHERE locked_by = (SELECT locked_by FROM postroom_messages WHERE seq = "
+		 "(SELECT max(seq) FROM postroom_outbox))");
+	take_turn(&batches[1], &batches[0], false);
+	take_turn(&batches[0], &batches[1], true);
+	CHECK(!pgsql_store(store)->none_expired);
+	take_turn(&batches[1], &batches[0], true);
+	CHECK_INT(batches[0].count, 1);
+	CHECK_INT(batches[0].items[0].attempt, 2);
+	postroom_batch_free(lost);
+	postroom_store_close(dying);
+	pr_batch_release(&batches[0]);
+	pr_batch_release(&batches[1]);
+}

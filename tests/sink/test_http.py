@@ -401,14 +401,21 @@ def D5_a_connection_of_http2_that_swallows_everything_is_left_for_another(postro
 
 @pytest.fixture
 def http2(nginx):
-    """A server that ends the stream of every request for the topic "bad", and takes the others."""
+    """A server that ends the stream of every request for the topic "bad", and with the first for
+    the topic "last" the connection; it takes the others."""
     program = '''
         const fs = require('fs'), home = process.argv[1];
         const keys = { key: fs.readFileSync(home + '/server.key'), cert: fs.readFileSync(home + '/server.pem') };
         const server = require('http2').createSecureServer(keys);
+        let ended = false;
         server.on('stream', (stream, headers) => {
             stream.on('error', () => {});
             if (headers['ce-type'] === 'bad') { stream.close(11); return; }
+            if (headers['ce-type'] === 'last' && !ended) {
+                ended = true;
+                setTimeout(() => stream.session.socket.destroy(), 50);
+                return;
+            }
             stream.respond({ ':status': 204 }, { endStream: true });
         });
         server.listen(0, '127.0.0.1', () => console.log(server.address().port));
@@ -429,6 +436,13 @@ def K4_a_stream_that_is_reset_counts_for_its_message_and_stops_no_other(postroom
     row = postroom.show(bad)
     assert (row['status'], row['attempts']) == ('dead', 1), result
     assert 'ENHANCE_YOUR_CALM' in row['last_error']
+
+
+def D5_a_connection_of_http2_that_ends_costs_no_attempt(postroom, http2):
+    """Although others of the same call were answered."""
+    ids = [postroom.enqueue('good', '1'), postroom.enqueue('last', '2')]
+    result = drain(postroom, http2, '--max-attempts', '1')
+    assert [postroom.show(id)['status'] for id in ids] == ['delivered'] * 2, result
 
 
 def K4_the_receiver_of_the_manual_works(postroom, tmp_path):
