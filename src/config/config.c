@@ -98,6 +98,13 @@ static void load_all(struct pr_loading *loading, const struct pr_config_input *i
 		pr_load_to(loading, input->to, config);
 	else if (tree)
 		pr_load_sinks(loading, tree, config);
+	pr_load_check_variables(loading, "relay");
+	pr_load_check_variables(loading, "retention");
+	/* With --to they are not read, and may be there for the file. */
+	if (!input->to && tree) {
+		pr_load_check_variables(loading, "sinks");
+		pr_load_check_variables(loading, "routes");
+	}
 }
 
 /* The first fault is the error's text. */

@@ -15,6 +15,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char stars[] = "***";
 
@@ -129,6 +130,21 @@ static size_t name_length(const char *text)
 	return len;
 }
 
+struct pr_variable {
+	struct pr_variable *next;
+	const char *name;
+};
+
+static void keep_variable(struct pr_loading *loading, const char *name)
+{
+	struct pr_variable *variable = pr_load_alloc(loading, sizeof(*variable));
+
+	if (!variable)
+		return;
+	*variable = (struct pr_variable){ .next = loading->variables, .name = name };
+	loading->variables = variable;
+}
+
 /* ${NAME} at text; returns what follows it, or NULL with the reason in *ret_why. */
 static const char *expand_one(struct pr_loading *loading, const char *text, struct pr_buf *out,
 			      struct pr_buf *shown, const char **ret_why)
@@ -143,6 +159,8 @@ static const char *expand_one(struct pr_loading *loading, const char *text, stru
 	}
 	name = pr_load_printf(loading, "%.*s", (int)len, text + 2);
 	value = name ? getenv(name) : NULL;
+	if (name)
+		keep_variable(loading, name);
 	if (!value) {
 		*ret_why = pr_load_printf(loading, "the environment variable %s is not set",
 					  name ? name : "");
@@ -193,6 +211,45 @@ static char *variable_of(struct pr_loading *loading, const char *path)
 	for (char *c = name; c && *c; c++)
 		*c = isalnum((unsigned char)*c) ? (char)toupper((unsigned char)*c) : '_';
 	return name;
+}
+
+/* Tells about one that nobody has asked for. */
+static void check_variable(struct pr_loading *loading, const char *name)
+{
+	const char *names[PR_NAMES_MAX + 1];
+	size_t count = 0;
+	const char *nearest;
+
+	for (const struct pr_variable *one = loading->variables; one; one = one->next) {
+		if (strcmp(one->name, name) == 0)
+			return;
+		if (count < PR_NAMES_MAX)
+			names[count++] = one->name;
+	}
+	names[count] = NULL;
+	nearest = pr_text_nearest(name, names);
+	if (nearest)
+		pr_fault(loading->faults, "$%s: unknown; did you mean $%s?", name, nearest);
+	else
+		pr_fault(loading->faults, "$%s: unknown", name);
+}
+
+void pr_load_check_variables(struct pr_loading *loading, const char *section)
+{
+	const char *prefix = variable_of(loading, section);
+	size_t len = prefix ? strlen(prefix) : 0;
+
+	for (char **at = environ; prefix && *at; at++) {
+		const char *equals = strchr(*at, '=');
+		const char *name;
+
+		/* An empty variable counts as none. */
+		if (strncmp(*at, prefix, len) != 0 || (*at)[len] != '_' || !equals || !equals[1])
+			continue;
+		name = pr_load_printf(loading, "%.*s", (int)(equals - *at), *at);
+		if (name)
+			check_variable(loading, name);
+	}
 }
 
 static void hide_secrets(struct pr_loading *loading, struct pr_config_value *value)
@@ -279,6 +336,7 @@ static bool load_text(struct pr_loading *loading, const struct pr_wanted *wanted
 
 	if (!variable)
 		return true;
+	keep_variable(loading, variable);
 	if (wanted->given) {
 		text = wanted->given;
 		value->where = pr_load_printf(loading, "--%s", wanted->param->name);

@@ -102,6 +102,22 @@ def G1_the_environment_alone_configures_a_relay_without_a_file(postroom):
     assert line.startswith('$POSTROOM_RELAY_WORKERS: relay.workers takes a whole number')
 
 
+def G1_a_variable_that_belongs_to_nothing_is_a_mistake(postroom, tmp_path):
+    def told(*args, **env):
+        return postroom.fails(2, 'relay', *args, env=env)
+    assert told('--to', 'null:', POSTROOM_RELAY_BATCHSIZE='9') == \
+        '$POSTROOM_RELAY_BATCHSIZE: unknown; did you mean $POSTROOM_RELAY_BATCH_SIZE?'
+    (tmp_path / 'c.yaml').write_text('sinks: { out: { url: "${POSTROOM_SINKS_OUT_PLACE}" } }\n'
+                                     'routes: [ { sink: out } ]\n')
+    own = {'POSTROOM_SINKS_OUT_PLACE': 'null:'}
+    assert told('-c', 'c.yaml', POSTROOM_SINKS_AUT_URL='null:', **own) == \
+        '$POSTROOM_SINKS_AUT_URL: unknown; did you mean $POSTROOM_SINKS_OUT_URL?'
+    # What is not read, is empty, or bears another's name is no concern of ours.
+    postroom.ok('relay', '--to', 'null:', '--drain', env={'POSTROOM_SINKS_AUT_URL': 'null:', 'POSTROOM_SOAK': '1',
+                                                          'POSTROOM_RELAY_BATCHSIZE': ''})
+    postroom.ok('relay', '-c', 'c.yaml', '--drain', env=own)
+
+
 def G1_the_database_comes_from_flag_environment_file_in_this_order(postroom, tmp_path):
     (tmp_path / 'c.yaml').write_text('database: sqlite:file.db\n')
     for args, env, name in (([], {'POSTROOM_DB': ''}, 'file.db'),
