@@ -30,9 +30,9 @@ __attribute__((constructor)) static void keep_openssl(void)
 }
 
 struct pr_nats_notes {
-	pthread_mutex_t lock; /* of the text */
+	pthread_mutex_t lock; /* of all that follows */
 	struct pr_buf text;
-	int fd; /* an eventfd */
+	int fd; /* an eventfd; -1: nobody reads them any more */
 	_Atomic int owners;
 };
 
@@ -58,8 +58,17 @@ static void end_notes(struct pr_nats_notes *notes)
 		return;
 	pthread_mutex_destroy(&notes->lock);
 	pr_buf_release(&notes->text);
-	close(notes->fd);
 	free(notes);
+}
+
+/* What the library may still write goes nowhere: a descriptor is not left behind for it. */
+static void stop_reading(struct pr_nats_notes *notes)
+{
+	pthread_mutex_lock(&notes->lock);
+	close(notes->fd);
+	notes->fd = -1;
+	pthread_mutex_unlock(&notes->lock);
+	end_notes(notes);
 }
 
 static void write_note(natsConnection *connection, natsSubscription *subscription,
@@ -73,8 +82,10 @@ static void write_note(natsConnection *connection, natsSubscription *subscriptio
 	if (status != NATS_NOT_PERMITTED || !error)
 		return;
 	pthread_mutex_lock(&notes->lock);
-	pr_buf_printf(&notes->text, "%s\n", error);
-	eventfd_write(notes->fd, 1);
+	if (notes->fd >= 0) {
+		pr_buf_printf(&notes->text, "%s\n", error);
+		eventfd_write(notes->fd, 1);
+	}
 	pthread_mutex_unlock(&notes->lock);
 }
 
@@ -150,7 +161,7 @@ static void let_go(struct pr_nats_wire *wire)
 		return;
 	if (wire->connection)
 		close_connection(wire);
-	end_notes(wire->notes);
+	stop_reading(wire->notes);
 	natsOptions_Destroy(wire->options);
 	close(wire->done_fd);
 	free(wire);
@@ -208,7 +219,7 @@ int pr_nats_wire_begin(natsOptions *options, struct pr_nats_wire **ret, struct p
 		if (done_fd >= 0)
 			close(done_fd);
 		if (notes)
-			end_notes(notes);
+			stop_reading(notes);
 		free(wire);
 		natsOptions_Destroy(options);
 		return pr_err_nomem(err);

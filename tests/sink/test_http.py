@@ -413,7 +413,7 @@ def http2(nginx):
             if (headers['ce-type'] === 'bad') { stream.close(11); return; }
             if (headers['ce-type'] === 'last' && !ended) {
                 ended = true;
-                setTimeout(() => stream.session.socket.destroy(), 50);
+                setTimeout(() => stream.session.destroy(), 50);
                 return;
             }
             stream.respond({ ':status': 204 }, { endStream: true });
