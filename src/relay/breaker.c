@@ -73,18 +73,28 @@ size_t pr_breaker_window(struct pr_breaker *breaker)
 	return window;
 }
 
-size_t pr_breaker_choose(struct pr_breaker *breaker, const postroom_delivery *items, size_t count,
-			 const size_t *before)
+/* Its place among those who were spared, or NULL. */
+static int64_t *find_spared(struct pr_breaker *breaker, int64_t seq)
 {
-	size_t first = 0, last = 0, next = SIZE_MAX;
+	for (size_t i = 0; i < PR_BREAKER_SPARED; i++) {
+		if (breaker->spared[i] == seq)
+			return &breaker->spared[i];
+	}
+	return NULL;
+}
 
-	pthread_mutex_lock(&breaker->lock);
-	for (size_t i = 0; before && i < count; i++) {
-		if (before[i] != SIZE_MAX)
+/* The one that comes after the last probe, or the first; SIZE_MAX: there is none of those. */
+static size_t choose_among(struct pr_breaker *breaker, const postroom_delivery *items, size_t count,
+			   const size_t *before, bool spared, bool *ret_is_last)
+{
+	size_t first = SIZE_MAX, last = SIZE_MAX, next = SIZE_MAX;
+
+	for (size_t i = 0; i < count; i++) {
+		if (before[i] != SIZE_MAX || (!spared && find_spared(breaker, items[i].seq)))
 			continue;
-		if (items[i].seq < items[first].seq)
+		if (first == SIZE_MAX || items[i].seq < items[first].seq)
 			first = i;
-		if (items[i].seq > items[last].seq)
+		if (last == SIZE_MAX || items[i].seq > items[last].seq)
 			last = i;
 		if (items[i].seq > breaker->probed_seq &&
 		    (next == SIZE_MAX || items[i].seq < items[next].seq))
@@ -92,9 +102,29 @@ size_t pr_breaker_choose(struct pr_breaker *breaker, const postroom_delivery *it
 	}
 	if (next == SIZE_MAX)
 		next = first;
+	*ret_is_last = next == last;
+	return next;
+}
+
+size_t pr_breaker_choose(struct pr_breaker *breaker, const postroom_delivery *items, size_t count,
+			 const size_t *before)
+{
+	size_t next = SIZE_MAX;
+	bool is_last = true;
+
+	pthread_mutex_lock(&breaker->lock);
+	/* Who has failed since it opened will most likely do so again. */
+	if (before)
+		next = choose_among(breaker, items, count, before, false, &is_last);
+	if (before && next == SIZE_MAX) {
+		next = choose_among(breaker, items, count, before, true, &is_last);
+		is_last = true;
+	}
+	if (next == SIZE_MAX)
+		next = 0;
 	breaker->probed_seq = items[next].seq;
 	/* Or else those that would fail anyway could be all that there is to choose from. */
-	if (next == last && count >= breaker->window)
+	if (is_last && count >= breaker->window)
 		breaker->window *= 2;
 	pthread_mutex_unlock(&breaker->lock);
 	return next;
@@ -149,16 +179,6 @@ static void make_up_for(struct pr_breaker *breaker, postroom_delivery *item)
 {
 	if (item->retry_in_ms <= 0 && owes(breaker, item))
 		give_back(item);
-}
-
-/* Its place among those who were spared, or NULL. */
-static int64_t *find_spared(struct pr_breaker *breaker, int64_t seq)
-{
-	for (size_t i = 0; i < PR_BREAKER_SPARED; i++) {
-		if (breaker->spared[i] == seq)
-			return &breaker->spared[i];
-	}
-	return NULL;
 }
 
 /* Those of one outage do not displace each other, or there would be nobody left to blame. */

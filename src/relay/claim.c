@@ -24,7 +24,7 @@
 
 bool pr_turn_take(struct pr_worker *worker)
 {
-	if (worker->batch->count * LITTLE >= (size_t)worker->batch_limit)
+	if (worker->last_count * LITTLE >= worker->batch_limit)
 		return true;
 	worker->in_turn = pr_token_take(worker->outlet->turn);
 	worker->passed_over = worker->in_turn ? 0 : worker->passed_over + 1;
@@ -101,6 +101,7 @@ void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next)
 	pr_log_buried(worker);
 	if (count == 0)
 		return;
+	worker->last_count = (int64_t)count;
 	worker->rest_ms = 0;
 	atomic_fetch_add(&worker->relay->totals.fetched, fetched);
 	pr_log_event(&worker->log, PR_LOG_INFO, "OUTBOX_WORKER_FETCH");

@@ -45,6 +45,7 @@ struct pr_worker {
 	bool watching;		 /* it looks for all workers of the outlet */
 	bool in_turn;		 /* the others leave it to this one to claim */
 	int passed_over;	 /* how often it has left it to another since */
+	int64_t last_count;	 /* of the last batch that was not empty: a look may be at one arm alone */
 	bool vain;		 /* its rest ended for something that no claim has found yet */
 	int64_t suspects_at_us;	 /* when to look for expired leases again */
 	bool suspected;		 /* the last pass found one: now it is the others' turn */

@@ -456,3 +456,14 @@ TEST(D5_six_hours_away_cost_no_message_an_attempt)
 	CHECK_INT(probes, 6 * 3600 / 2);
 	pr_breaker_release(&breaker);
 }
+
+TEST(D5_who_has_failed_is_no_probe_while_there_are_others)
+{
+	static const size_t free_all[6] = { SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX };
+
+	pr_breaker_init(&breaker);
+	CHECK_INT(hear(1, 5, FAILED), PR_BREAKER_OPENED);
+	call(1, 6, FAILED);
+	CHECK_INT(pr_breaker_choose(&breaker, items, 6, free_all), 5);
+	pr_breaker_release(&breaker);
+}
