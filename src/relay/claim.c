@@ -7,38 +7,11 @@
  * 2. Expired leases are looked for now and then. While there are some, they and
  *    the due messages take turns, so that neither starves: a crowd left by a
  *    dead relay is tried one by one while the rest flows on.
- * 3. Where there is little, one worker of an outlet claims at a time, and who comes
- *    meanwhile leaves it to that one: two at once would find half each, at twice the
- *    price.
  */
 #include "relay/worker.h"
 
 /* How often to look for expired leases while there are none. */
 #define SUSPECTS_EVERY_US 500000
-
-/* A batch is little that fills less than one part in so many. */
-#define LITTLE 4
-
-/* Who has the token may hang: nobody is passed over more often than this. */
-#define PASSED_OVER_MAX 20
-
-bool pr_turn_take(struct pr_worker *worker)
-{
-	if (worker->last_count * LITTLE >= worker->batch_limit)
-		return true;
-	worker->in_turn = pr_token_take(worker->outlet->turn);
-	worker->passed_over = worker->in_turn ? 0 : worker->passed_over + 1;
-	if (worker->passed_over <= PASSED_OVER_MAX)
-		return worker->in_turn;
-	worker->passed_over = 0;
-	return true;
-}
-
-void pr_turn_leave(struct pr_worker *worker)
-{
-	if (worker->in_turn)
-		worker->in_turn = !pr_token_leave(worker->outlet->turn);
-}
 
 void pr_log_buried(struct pr_worker *worker)
 {

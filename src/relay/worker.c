@@ -103,20 +103,6 @@ static void follow_reopen(struct pr_worker *worker)
 		worker->sink->ops->reopen(worker->sink);
 }
 
-bool pr_token_take(int fd)
-{
-	uint64_t token;
-
-	return read(fd, &token, sizeof(token)) == sizeof(token);
-}
-
-bool pr_token_leave(int fd)
-{
-	uint64_t token = 1;
-
-	return write(fd, &token, sizeof(token)) == sizeof(token);
-}
-
 static bool take_watch(struct pr_worker *worker)
 {
 	if (!worker->watching)

@@ -162,16 +162,17 @@ struct pr_next {
 	struct postroom_batch *batch;
 	struct pr_lease lease;
 };
-/* Around a claim: see claim.c, 3. False: another one claims. */
+/* To be sent at once: the lease runs from here. */
+struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit);
+/* It was committed: the worker has its batch from now on. */
+void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next);
+
+/* turn.c: around a claim. False: it is left to another one, who claims. */
 bool pr_turn_take(struct pr_worker *worker);
 void pr_turn_leave(struct pr_worker *worker);
 /* The one token of an eventfd; false: another has it. */
 bool pr_token_take(int fd);
 bool pr_token_leave(int fd);
-/* To be sent at once: the lease runs from here. */
-struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit);
-/* It was committed: the worker has its batch from now on. */
-void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next);
 
 /* The steps of a pass. */
 int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err);
