@@ -167,22 +167,16 @@ bool pr_amqp_take_back(struct pr_amqp_link *link, uint64_t place)
 
 static int flush(struct pr_amqp_link *link, struct pr_err *err)
 {
+	ssize_t gone;
+
 	if (link->out.failed)
 		return pr_err_nomem(err);
-	while (link->out_at < link->out.len) {
-		ssize_t n = pr_wire_send(&link->wire, link->out.data + link->out_at,
-					 link->out.len - link->out_at, err);
-
-		if (n < 0)
-			return lost(link, err);
-		if (n == 0)
-			return POSTROOM_OK;
-		link->out_at += (size_t)n;
-		link->gone += (uint64_t)n;
+	gone = pr_wire_flush(&link->wire, &link->out, &link->out_at, err);
+	if (gone < 0)
+		return lost(link, err);
+	link->gone += (uint64_t)gone;
+	if (gone > 0)
 		link->sent_us = pr_mono_us();
-	}
-	link->out_at = 0;
-	pr_sink_trim(&link->out);
 	return POSTROOM_OK;
 }
 
@@ -209,7 +203,8 @@ void pr_amqp_link_release(struct pr_amqp_link *link)
 	SSL_CTX_free(link->tls);
 }
 
-static int take_in(struct pr_amqp_link *link, struct pr_err *err)
+/* 0: nothing has come. */
+static ssize_t take_in(struct pr_amqp_link *link, struct pr_err *err)
 {
 	ssize_t n;
 
@@ -226,7 +221,7 @@ static int take_in(struct pr_amqp_link *link, struct pr_err *err)
 		return lost(link, err);
 	if (n > 0)
 		link->heard_us = pr_mono_us();
-	return POSTROOM_OK;
+	return n;
 }
 
 /* When there is something to do for the heartbeats, or until_us. */
@@ -253,8 +248,9 @@ int pr_amqp_transfer(struct pr_amqp_link *link, const struct pr_flight *flight, 
 	int64_t now_us = pr_mono_us();
 	int64_t wake_us = tend_heartbeat(link, now_us, until_us);
 
+	/* What the server said last (confirms, a reason) counts, though it no longer listens. */
 	if (flush(link, err) < 0)
-		return err->status;
+		return take_in(link, err) > 0 ? POSTROOM_OK : err->status;
 	if (!link->in_flight && pr_stop_requested(flight->stop))
 		return pr_err_set(err, POSTROOM_STOPPED, "stopped before anything was sent");
 	if (pr_stop_overdue(flight->stop) || now_us >= until_us) {
@@ -271,7 +267,7 @@ int pr_amqp_transfer(struct pr_amqp_link *link, const struct pr_flight *flight, 
 	if (link->wire.wants_room)
 		fds[1].events |= POLLOUT;
 	pr_flight_poll(flight, fds, 2, wake_us);
-	return fds[1].revents ? take_in(link, err) : POSTROOM_OK;
+	return fds[1].revents && take_in(link, err) < 0 ? err->status : POSTROOM_OK;
 }
 
 static int no_amqp(const struct pr_amqp_link *link, struct pr_err *err)

@@ -62,19 +62,8 @@ static int flush(struct pr_redis_link *link, struct pr_err *err)
 {
 	if (link->out.failed)
 		return pr_err_nomem(err);
-	while (link->out_at < link->out.len) {
-		ssize_t n = pr_wire_send(&link->wire, link->out.data + link->out_at,
-					 link->out.len - link->out_at, err);
-
-		if (n < 0)
-			return lost(link, err);
-		if (n == 0)
-			return POSTROOM_OK;
-		link->out_at += (size_t)n;
-	}
-	link->out_at = 0;
-	pr_sink_trim(&link->out);
-	return POSTROOM_OK;
+	return pr_wire_flush(&link->wire, &link->out, &link->out_at, err) < 0 ? lost(link, err)
+									     : POSTROOM_OK;
 }
 
 /* 0: nothing has come. */
@@ -96,10 +85,10 @@ static int transfer(struct pr_redis_link *link, const struct pr_flight *flight, 
 		    struct pr_err *err)
 {
 	struct pollfd fds[2] = { { .fd = -1 }, { .fd = link->wire.fd, .events = POLLIN } };
-	struct pr_err ignored;
 
+	/* What the server said last tells more than that it no longer listens. */
 	if (flush(link, err) < 0)
-		return take_in(link, &ignored) > 0 ? POSTROOM_OK : err->status;
+		return take_in(link, err) > 0 ? POSTROOM_OK : err->status;
 	if (!link->in_flight && pr_stop_requested(flight->stop))
 		return pr_err_set(err, POSTROOM_STOPPED, "stopped before anything was sent");
 	if (pr_stop_overdue(flight->stop) || pr_mono_us() >= until_us)

@@ -150,6 +150,25 @@ ssize_t pr_wire_send(struct pr_wire *wire, const char *data, size_t len, struct 
 	return n >= 0 ? n : pr_err_set(err, POSTROOM_UNAVAILABLE, "%s", strerror(errno));
 }
 
+ssize_t pr_wire_flush(struct pr_wire *wire, struct pr_buf *out, size_t *at, struct pr_err *err)
+{
+	size_t before = *at;
+	ssize_t gone, n = 1;
+
+	while (*at < out->len && n > 0) {
+		n = pr_wire_send(wire, out->data + *at, out->len - *at, err);
+		*at += n > 0 ? (size_t)n : 0;
+	}
+	if (n < 0)
+		return n;
+	gone = (ssize_t)(*at - before);
+	if (*at == out->len) {
+		*at = 0;
+		pr_sink_trim(out);
+	}
+	return gone;
+}
+
 static ssize_t take_some(struct pr_wire *wire, char *data, struct pr_err *err)
 {
 	size_t got = 0;

@@ -50,6 +50,8 @@ void pr_wire_close(struct pr_wire *wire);
 
 /* How many bytes went; 0: none can go now. < 0 and the error: the connection is over. */
 ssize_t pr_wire_send(struct pr_wire *wire, const char *data, size_t len, struct pr_err *err);
+/* Sends out from *at on as far as it goes, and empties it when all has gone. Returns like a send. */
+ssize_t pr_wire_flush(struct pr_wire *wire, struct pr_buf *out, size_t *at, struct pr_err *err);
 /* Appends all that has come. < 0 and the error: the connection is over. */
 ssize_t pr_wire_take(struct pr_wire *wire, struct pr_buf *out, struct pr_err *err);
 
