@@ -68,7 +68,8 @@
 	"WHERE l.lane = free.lane AND l.epoch = free.epoch"
 
 #define RAISE                                                                               \
-	SET_FLOORS(PG_ALL_LANES " AS l", "coalesce((SELECT seq FROM {schema}{table} AS o WHERE " IN_TURN          \
+	SET_FLOORS(PG_ALL_LANES " AS l",                                                    \
+		   "coalesce((SELECT seq FROM {schema}{table} AS o WHERE " IN_TURN          \
 		   "AND o.seq BETWEEN l.floor AND $1::bigint ORDER BY o.seq LIMIT 1), "      \
 		   "$1::bigint + 1)", "found.floor > l.floor")
 

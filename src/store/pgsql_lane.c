@@ -58,16 +58,16 @@
 	"THEN (SELECT greatest(32 / (1 + count(DISTINCT locked_by)), 1) "                   \
 	"FROM looked WHERE locked_by <> $6::uuid) END)"
 
-/* From where a look has begun before, unless that is above the lane's floor by now; only lanes with something. */
-#define PEEKED(lease_kind, fresh)                                                           \
+/* Only lanes that have something; from the floors ($18) that hold as long as none is lower by now. */
+#define PEEKED                                                                              \
 	"peeked AS MATERIALIZED (SELECT n AS lane, (SELECT seq FROM {schema}{table} AS o "  \
-	"WHERE o.lane = n AND " fresh " AND o.seq >= greatest(($18::bigint[])[n], ($17::bigint[])[n]) " \
-	"AND " PG_SCOPE                                                                     \
+	"WHERE o.lane = n AND " FRESH                                                       \
+	" AND o.seq >= greatest(($18::bigint[])[n], ($17::bigint[])[n]) AND " PG_SCOPE      \
 	"ORDER BY o.seq LIMIT 1) AS head FROM unnest($14::smallint[]) AS n), "              \
 	"seen AS MATERIALIZED (SELECT p.lane, l.epoch, p.head FROM peeked AS p "            \
 	"CROSS JOIN LATERAL " PG_LANE("p.lane") " AS l WHERE p.head IS NOT NULL "           \
 	"AND l.floor >= ($18::bigint[])[p.lane] "                                           \
-	"AND lease = '" lease_kind "' AND locked_by IS NULL AND $8::text IS NULL "          \
+	"AND lease = 'lane' AND locked_by IS NULL AND $8::text IS NULL "                    \
 	"AND $9::bigint[] IS NOT NULL AND $12::bigint[] IS NOT NULL), "
 
 /*
@@ -105,7 +105,7 @@
 #define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
 
 /* drawn: a seq that had been given to a message by now. */
-#define ANSWER(floors, due, expired)                                                               \
+#define ANSWER(floors, due, expired)                                                        \
 	"SELECT c.*, n.* FROM (SELECT count(*) AS met, "                                    \
 	"coalesce(pg_sequence_last_value('{schema}{table}_seq_seq'), 0) AS drawn, "         \
 	floors " AS floors, "                                                               \
@@ -120,7 +120,7 @@
 	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET " WHERE ctid = ANY (ARRAY("  \
 	"SELECT place FROM fitting)) RETURNING {columns}, status = 'dead' AS buried, "      \
 	"lane::int AS of_lane, (SELECT epoch FROM mine WHERE mine.lane = {table}.lane) "    \
-	"AS of_epoch, next_attempt_at AS due, ctid AS place) " \
+	"AS of_epoch, next_attempt_at AS due, ctid AS place) "                              \
 	ANSWER("NULL::text", "true", "true")
 
 #define ANY_WALL                                                                            \
@@ -147,7 +147,7 @@ static const char claim_lanes[] =
 		    "(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",
 		    ANY("status = '{active}' AND locked_until < " PG_AT)
 		    " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")");
-static const char claim_few[] = CLAIM_LANES(PEEKED("lane", FRESH), "$16::int", "NULL::text",
+static const char claim_few[] = CLAIM_LANES(PEEKED, "$16::int", "NULL::text",
 					    "NULL::boolean");
 
 const char *pr_pgsql_lanes_sql(enum pgsql_slot slot)

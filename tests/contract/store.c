@@ -2,6 +2,11 @@
 /* What the tests of the store's contract share; the contract itself stands in store_*.c. */
 #include "contract/store_backend.h"
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "store/store.h"
+#pragma GCC diagnostic pop
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -187,6 +192,17 @@ postroom_batch *claim_from(postroom_store *from, const postroom_claim_options *o
 	CHECK_MSG(status == POSTROOM_OK, "claim: %d %s", status, postroom_store_errmsg(from));
 	CHECK(batch);
 	return batch;
+}
+
+bool unfinished(bool block)
+{
+	struct pr_claim claim = { .limit = 10, .max_attempts = 10, .block = block };
+	struct pr_err err = { 0 };
+	bool any = false;
+
+	CHECK_MSG(store->ops->unfinished(store, &pr_table_outbox, &claim, &any, &err) >= 0, "%s",
+		  err.text);
+	return any;
 }
 
 postroom_delivery *items_of(postroom_batch *batch, size_t expected)

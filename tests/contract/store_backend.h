@@ -145,6 +145,9 @@ size_t count_of(postroom_batch *batch);
 /* Claims one message and returns its batch, so that tests can go on from processing. */
 postroom_batch *claim_one(void);
 
+/* Whether a drain would go on; block: a death blocks its key. */
+bool unfinished(bool block);
+
 /* How many rows have this status; NULL: all. */
 int64_t rows(const char *status);
 

@@ -181,17 +181,6 @@ ON_ONE(D6_a_key_that_was_blocked_goes_on_when_the_dead_block_no_more, backend_sq
 	postroom_store_close(later);
 }
 
-static bool unfinished(bool block)
-{
-	struct pr_claim claim = { .limit = 10, .max_attempts = 10, .block = block };
-	struct pr_err err = { 0 };
-	bool any = false;
-
-	CHECK_MSG(store->ops->unfinished(store, &pr_table_outbox, &claim, &any, &err) >= 0, "%s",
-		  err.text);
-	return any;
-}
-
 TEST(D6_a_drain_waits_for_a_failing_key_and_not_for_a_blocked_one)
 {
 	int64_t done = 0;

@@ -141,17 +141,6 @@ SQLITE_TEST(C5_what_a_dead_worker_left_of_a_key_does_not_wait_for_messages_of_an
 	pr_store_close(ruled);
 }
 
-static bool unfinished(bool block)
-{
-	struct pr_claim claim = { .limit = 10, .max_attempts = 10, .block = block };
-	struct pr_err err = { 0 };
-	bool any = false;
-
-	CHECK_MSG(store->ops->unfinished(store, &pr_table_outbox, &claim, &any, &err) >= 0, "%s",
-		  err.text);
-	return any;
-}
-
 static int64_t next_due_ms(void)
 {
 	const struct pr_scope own = { .topic = "own" };

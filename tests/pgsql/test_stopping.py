@@ -63,6 +63,15 @@ def D4_what_has_begun_is_finished_and_the_rest_given_back(postroom, relay, sql, 
     check_given_back(sql)
 
 
+def D4_what_outlasts_the_grace_is_given_back(relay, sql, tmp_path):
+    """Although the time is over by then, and it was the last attempt."""
+    fill(sql, 3)
+    running = relay('--shutdown-grace', '0s', '--max-attempts', '1', '--to', 'exec:echo x >> begun; sleep 1000')
+    wait_until(lambda: len(words_in(tmp_path / 'begun')) == 3, 'the commands to begin')
+    running.stop()
+    assert sql('SELECT DISTINCT status, attempts FROM postroom_outbox') == [('pending', 0)]
+
+
 def D4_a_relay_that_sleeps_is_stopped_at_once(postroom, relay, sql):
     """It would sleep for hours."""
     running = relay('--to', 'null:', '--poll-interval', '8h', '--lease', '24h', '--shutdown-grace', '24h')

@@ -246,9 +246,8 @@ def W1_the_watchdog_is_not_fed_while_a_thread_hangs(postroom, manager, freeze, n
     assert log.index('OUTBOX_WORKER_STUCK') < log.index('OUTBOX_WORKER_BACK')
 
 
-def D4_a_worker_that_hangs_does_not_keep_the_relay_from_stopping(postroom, freeze):
-    relay = postroom.start('relay', '--to', 'null:', '--lease', '30ms', '--shutdown-grace', '100ms')
-    frozen = freeze(thread_of(relay.pid, 'worker 2'))
+def stop_with_a_thread_that_hangs(relay, freeze, name):
+    frozen = freeze(thread_of(relay.pid, name))
     # Elsewhere it may hold what the others want, and then they hang too.
     while not frozen.sleeps():
         assert frozen.let_go()
@@ -256,7 +255,12 @@ def D4_a_worker_that_hangs_does_not_keep_the_relay_from_stopping(postroom, freez
     relay.terminate()
     frozen.wait_for_end()
     assert relay.wait() == 1
-    assert b'postroom: relay: worker 2 hangs and does not stop; ' in relay.stderr.read()
+    assert f'postroom: relay: {name} hangs and does not stop; '.encode() in relay.stderr.read()
+
+
+def D4_a_worker_that_hangs_does_not_keep_the_relay_from_stopping(postroom, freeze):
+    relay = postroom.start('relay', '--to', 'null:', '--lease', '30ms', '--shutdown-grace', '100ms')
+    stop_with_a_thread_that_hangs(relay, freeze, 'worker 2')
 
 
 def D4_nor_for_as_long_as_its_lease(postroom, freeze, tmp_path):
@@ -264,14 +268,7 @@ def D4_nor_for_as_long_as_its_lease(postroom, freeze, tmp_path):
     relay = postroom.start('relay', '--to', 'exec:echo x >> begun; sleep 1000', '--lease', '1h',
                            '--publish-timeout', '20m', '--workers', '1', '--shutdown-grace', '0s')
     wait_until(lambda: ids_in(tmp_path / 'begun'), 'the command to begin')
-    frozen = freeze(thread_of(relay.pid, 'worker 1'))
-    while not frozen.sleeps():
-        assert frozen.let_go()
-        frozen = freeze(frozen.thread)
-    relay.terminate()
-    frozen.wait_for_end()
-    assert relay.wait() == 1
-    assert b'postroom: relay: worker 1 hangs and does not stop; ' in relay.stderr.read()
+    stop_with_a_thread_that_hangs(relay, freeze, 'worker 1')
 
 
 def W1_a_worker_that_can_not_go_on_ends_the_relay(postroom, manager, sql):
