@@ -55,12 +55,15 @@ typedef struct postroom_delivery {
 	int settled;
 	int dead;		    /* settling it buried it */
 
+	int kept;		    /* the publisher has settled it itself, together with its effect */
+
 	/* The store's own. */
 	int64_t seq;
 	int64_t fence;
 	int64_t due_us;
 	int64_t place; /* of its row, as it was then */
 	int lane;      /* 1 and up: whose lease covers it; 0: it has one of its own */
+	int loose;     /* its key does not order it */
 } postroom_delivery;
 
 typedef enum postroom_backoff {
@@ -235,9 +238,15 @@ typedef struct postroom_inbox_row {
 	const char *id;
 	const char *handler;
 	const char *status;
-	const char *payload; /* JSON, as the next two */
+	const char *topic;   /* of an event; of a command it is the handler */
+	const char *key;
+	const char *headers; /* JSON, as the next three */
+	const char *payload; /* NULL: none, or the body is no JSON */
 	const char *checkpoint;
 	const char *steps;
+	const char *content_type;
+	const void *body;
+	size_t body_len;
 	int32_t attempts;
 	int64_t claims;
 	int64_t next_attempt_at_us;

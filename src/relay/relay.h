@@ -30,6 +30,12 @@ struct pr_relay_route {
 	size_t sink;	   /* index into sinks */
 };
 
+/* Makes the sink of a worker, for who has one that no URL names. */
+struct pr_handler {
+	int (*open)(void *context, struct pr_sink **ret, struct pr_err *err);
+	void *context;
+};
+
 struct pr_relay_config {
 	const char *url;    /* database */
 	const char *schema; /* PostgreSQL; NULL: the first of the search_path */
@@ -41,6 +47,10 @@ struct pr_relay_config {
 	const struct pr_relay_route *routes;
 	size_t route_count;
 	struct pr_callback callback; /* instead of it */
+	struct pr_handler handler;   /* instead of it */
+	const struct pr_table *table; /* NULL: the outbox */
+	bool loose; /* keys do not order anything */
+	bool beats; /* publishing may take longer than the lease, which is renewed meanwhile */
 	struct pr_scope scope;
 	int64_t workers;
 	int64_t batch_size;

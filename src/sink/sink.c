@@ -78,13 +78,8 @@ static const struct pr_sink_ops *find(const char *scheme)
 	return NULL;
 }
 
-static int unknown(const char *scheme, struct pr_err *err)
+int pr_sink_left_out(const char *scheme, struct pr_err *err)
 {
-	const char *known[KNOWN_MAX + 1] = { NULL };
-	char list[500] = "";
-	size_t count = 0, used = 0;
-	const char *nearest;
-
 	for (const struct optional *sink = left_out; sink->scheme; sink++) {
 		if (strcasecmp(sink->scheme, scheme) == 0)
 			return pr_err_set(err, POSTROOM_SINK,
@@ -92,6 +87,18 @@ static int unknown(const char *scheme, struct pr_err *err)
 					  "-D%s=enabled (%s)",
 					  sink->scheme, sink->option, sink->package);
 	}
+	return POSTROOM_OK;
+}
+
+static int unknown(const char *scheme, struct pr_err *err)
+{
+	const char *known[KNOWN_MAX + 1] = { NULL };
+	char list[500] = "";
+	size_t count = 0, used = 0;
+	const char *nearest;
+
+	if (pr_sink_left_out(scheme, err) < 0)
+		return err->status;
 	for (size_t i = 0; pr_sinks[i]; i++) {
 		for (const char *const *name = pr_sinks[i]->schemes; *name; name++) {
 			if (count == KNOWN_MAX || used >= sizeof(list))

@@ -20,6 +20,8 @@
 #include <poll.h>
 #include <stdint.h>
 
+struct pr_beat;
+
 /* One call to publish: what it may use and when it must be back. */
 struct pr_flight {
 	struct pr_arena *arena;		/* reasons go here */
@@ -29,7 +31,21 @@ struct pr_flight {
 	int64_t concurrency; /* begun and not ended, at once; 0: as the sink likes it */
 	const struct pr_stop *stop;	/* requested: begin nothing new; overdue: give up at once */
 	struct pr_log *log;
+	struct pr_beat *beat; /* NULL: the lease outlasts the flight anyway */
 };
+
+/*
+ * A flight may take longer than the lease: pr_flight_poll() renews it on the way.
+ * Who waits by other means asks pr_flight_lost() often enough.
+ */
+struct pr_beat {
+	void (*renew)(struct pr_beat *beat); /* sets next_us, and until_us if it could */
+	int64_t next_us;  /* monotonic: when to renew */
+	int64_t until_us; /* when the lease ends */
+};
+
+/* The lease has run out: whatever is under way is to be ended at once, and stays POSTROOM_UNTRIED. */
+bool pr_flight_lost(const struct pr_flight *flight);
 
 /* Ending what has timed out may take this part of the timeout more. */
 #define PR_FLIGHT_END_PART 4
@@ -118,6 +134,9 @@ extern const struct pr_sink_ops *const pr_sinks[]; /* ends in NULL */
 
 /* The sink that a URL's scheme names; an unknown one's error offers the nearest. */
 int pr_sink_find(const char *url, const struct pr_sink_ops **ret, struct pr_err *err);
+
+/* POSTROOM_SINK if this build does without what the scheme needs, and how to get it. */
+int pr_sink_left_out(const char *scheme, struct pr_err *err);
 
 int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err);
 /* With further settings, which prevail over those behind the URL's '?'. */

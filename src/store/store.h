@@ -51,6 +51,7 @@ struct pr_claim {
 	int32_t max_attempts;
 	bool suspects; /* look for expired leases first; one of them comes alone */
 	bool block;    /* a dead message holds its key back until an operator acts */
+	bool loose;    /* keys do not order anything: each is claimed by itself */
 };
 
 /* Messages that no rule wants. */
@@ -58,6 +59,38 @@ struct pr_unrouted {
 	int64_t count;
 	char ns[POSTROOM_NAMESPACE_MAX + 1]; /* of one of them */
 	char topic[POSTROOM_TOPIC_MAX + 1];
+};
+
+/* How an event that a broker has delivered comes into the inbox. */
+enum pr_arriving {
+	PR_ARRIVE_DONE,	   /* completed, together with its effect */
+	PR_ARRIVE_PENDING, /* as a job */
+	PR_ARRIVE_DEAD	   /* nobody can handle it, but it is not lost */
+};
+
+/* An event for one handler, checked. Its strings are the caller's. */
+struct pr_arrival {
+	const char *id;
+	const char *topic;
+	const char *key; /* NULL if none */
+	const char *content_type;
+	const char *headers;	/* JSON object of strings */
+	struct pr_span payload; /* JSON; data NULL: there is none, or it is not JSON */
+	struct pr_span body;	/* what is not JSON; data NULL: there is none */
+	enum pr_arriving how;
+	int32_t attempts; /* made already */
+	int64_t delay_ms; /* until it may be tried (again) */
+	const char *error; /* of the last attempt; NULL if none */
+
+	bool known;  /* out: it was there before; nothing was done */
+	bool waits;  /* out: not done, but pending behind an earlier one of its key */
+};
+
+struct pr_progress {
+	const char *handler, *id;
+	int64_t fence;
+	const char *step, *result;
+	const char *checkpoint;
 };
 
 /* How the messages of a database are claimed: a property of the database, the same for all relays. */
@@ -146,6 +179,35 @@ struct pr_store_ops {
 	 */
 	int (*unrouted)(struct postroom_store *store, const struct pr_table *table,
 			const struct pr_scope *scope, int32_t limit, struct pr_unrouted *ret,
+			struct pr_err *err);
+
+	/*
+	 * Takes events into the inbox, all in one transaction: each whose id and handler
+	 * are new as its how says. For those that arrive done, statement is run with the
+	 * event as its parameters (1 payload, 2 id, 3 topic, 4 key, 5 headers). ordered: what
+	 * has an unfinished earlier one of its topic and key waits behind it instead.
+	 * When the statement fails everything is rolled back, *ret_at is whose it was, and
+	 * the status is POSTROOM_TX_ABORTED; other failures are not the event's fault.
+	 */
+	int (*take_in)(struct postroom_store *store, const char *handler, const char *statement,
+		       bool ordered, struct pr_arrival *arrivals, size_t count, size_t *ret_at,
+		       struct pr_err *err);
+	/*
+	 * Completes a claimed job and runs statement with it, in one transaction. As in
+	 * take_in, POSTROOM_TX_ABORTED is the statement's own failure, and
+	 * POSTROOM_LEASE_LOST means that nothing was done.
+	 */
+	int (*apply)(struct postroom_store *store, const char *statement,
+		     const postroom_delivery *job, struct pr_err *err);
+	/* POSTROOM_INVALID unless it is one statement that take_in and apply can run in a transaction. */
+	int (*check_statement)(struct postroom_store *store, const char *statement,
+			       struct pr_err *err);
+	/*
+	 * Writes down what a claimed job has done: step with its result (JSON) unless it
+	 * is NULL, and checkpoint (JSON) unless that is NULL. POSTROOM_LEASE_LOST when the
+	 * job is no longer active with this fence.
+	 */
+	int (*progress)(struct postroom_store *store, const struct pr_progress *progress,
 			struct pr_err *err);
 
 	/* The operator's side; see <postroom/store.h>. */

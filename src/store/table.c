@@ -5,6 +5,7 @@
 
 const struct pr_table pr_table_outbox = {
 	.name = "postroom_outbox",
+	.box = "OUTBOX",
 	.active = "processing",
 	.done = "delivered",
 	.done_at = "delivered_at",
@@ -13,6 +14,20 @@ const struct pr_table pr_table_outbox = {
 	.scope_ns = "namespace",
 	.scope_topic = "topic",
 	.scope_tenant = "tenant_id",
+	.lanes = true,
+};
+
+const struct pr_table pr_table_inbox = {
+	.name = "postroom_inbox",
+	.box = "INBOX",
+	.active = "active",
+	.done = "completed",
+	.done_at = "processed_at",
+	.columns = "seq, claims, attempts, created_at, id, namespace, topic, key, NULL, "
+		   "NULL, NULL, content_type, headers, payload, body",
+	.scope_ns = "namespace",
+	.scope_topic = "topic",
+	.scope_tenant = "NULL",
 };
 
 static void put_rule(const struct pr_rule *rule, const struct pr_table *table, const char *like,

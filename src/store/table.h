@@ -13,6 +13,7 @@
 
 struct pr_table {
 	const char *name;
+	const char *box;	 /* what its events are called in the log: OUTBOX_… */
 	const char *active;	 /* status while leased */
 	const char *done;	 /* status when all is well */
 	const char *done_at;	 /* column that says since when */
@@ -20,6 +21,7 @@ struct pr_table {
 	const char *scope_ns;	 /* what a claim's scope compares: columns, or constants */
 	const char *scope_topic;
 	const char *scope_tenant;
+	bool lanes; /* what has a key waits in lanes, where the database has them; or else all rows are set apart */
 };
 
 /* The order of {columns} in every claim. */
@@ -43,6 +45,7 @@ enum pr_delivery_column {
 };
 
 extern const struct pr_table pr_table_outbox;
+extern const struct pr_table pr_table_inbox; /* of a job the handler is the namespace */
 
 /* Appends sql with {table}, {active}, {columns}, … filled in: the fields' own names. */
 void pr_table_sql(const struct pr_table *table, const char *sql, struct pr_buf *out);

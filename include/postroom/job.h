@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Jobs: what has been submitted to a handler, for programs that do it themselves.
+ * A job is leased, done step by step, and finished or failed; what a dead worker
+ * had is taken over when its lease has run out, and goes on behind the last step.
+ *
+ *	while (postroom_job_begin(store, POSTROOM_JOB(.handler = "import"), &job) == POSTROOM_OK) {
+ *		if (postroom_job_step(job, "clone", NULL) == POSTROOM_OK) {
+ *			…
+ *			postroom_job_step_done(job, "clone", NULL);
+ *		}
+ *		postroom_job_finish(job);
+ *		postroom_job_free(job);
+ *	}
+ *
+ * Each call is one transaction of its own on the store's connection. A job is used by
+ * one thread, and not after its store is closed. POSTROOM_LEASE_LOST from any of them
+ * means that somebody else has the job by now: stop working on it.
+ */
+#ifndef POSTROOM_JOB_H
+#define POSTROOM_JOB_H
+
+#include <postroom/store.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define POSTROOM_STEP_MAX 255 /* bytes of a step's name */
+
+typedef struct postroom_job postroom_job;
+
+/* Zero means default. */
+typedef struct postroom_job_options {
+	size_t size;
+	const char *handler;
+	int64_t lease_ms;     /* 30 s; renewed by every call below */
+	int32_t max_attempts; /* 10, the first included */
+	int64_t base_delay_ms; /* 1 s */
+	int64_t max_delay_ms;  /* 5 min */
+	postroom_backoff backoff;
+} postroom_job_options;
+
+#define POSTROOM_JOB(...) \
+	(&(const postroom_job_options){ .size = sizeof(postroom_job_options), __VA_ARGS__ })
+
+/*
+ * Takes the handler's next job that is due. POSTROOM_NOT_FOUND when there is none. *ret
+ * is to be freed with postroom_job_free(); a job that is freed before it was finished
+ * is released, its attempt given back.
+ */
+POSTROOM_API int postroom_job_begin(postroom_store *store, const postroom_job_options *options,
+				    postroom_job **ret);
+POSTROOM_API void postroom_job_free(postroom_job *job);
+
+/* Valid as long as the job; NULL where there is none. */
+POSTROOM_API const postroom_delivery *postroom_job_event(const postroom_job *job);
+POSTROOM_API const char *postroom_job_checkpoint(const postroom_job *job);
+
+/*
+ * Is this step still to be done? POSTROOM_OK: yes. POSTROOM_DUPLICATE: it has been done,
+ * and *ret_result, which may be NULL, is its result (JSON, valid until the next call).
+ */
+POSTROOM_API int postroom_job_step(postroom_job *job, const char *name, const char **ret_result);
+/* It is done. result is JSON, or NULL for none. */
+POSTROOM_API int postroom_job_step_done(postroom_job *job, const char *name, const char *result);
+/* Replaces the checkpoint by this JSON. */
+POSTROOM_API int postroom_job_set_checkpoint(postroom_job *job, const char *checkpoint);
+POSTROOM_API int postroom_job_renew(postroom_job *job);
+
+/* Completed. */
+POSTROOM_API int postroom_job_finish(postroom_job *job);
+/* Failed: pending again after the backoff, or dead after its last attempt. */
+POSTROOM_API int postroom_job_fail(postroom_job *job, const char *reason);
+/* Dead at once. */
+POSTROOM_API int postroom_job_reject(postroom_job *job, const char *reason);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
