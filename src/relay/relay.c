@@ -43,7 +43,7 @@ int pr_relay_config_check(struct pr_relay_config *config, struct pr_err *err)
 				  "poll-interval %s is more than a third of the lease %s; make one "
 				  "shorter or the other longer",
 				  poll, lease);
-	if (config->publish_timeout_ms > config->lease_ms / 2)
+	if (!config->beats && config->publish_timeout_ms > config->lease_ms / 2)
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "publish-timeout %s is more than half of the lease %s; make one "
 				  "shorter or the other longer",
@@ -231,12 +231,12 @@ static void tell_reloaded(struct pr_relay *relay, const char *kept)
 
 	pr_crew_init_log(relay->crew, log);
 	if (*kept) {
-		pr_log_event(log, PR_LOG_WARN, "OUTBOX_RELOAD_KEPT");
+		pr_log_box(log, PR_LOG_WARN, "RELOAD_KEPT");
 		pr_log_str(log, "settings", kept);
 		pr_log_str(log, "advice", "restart the relay to change them");
 		pr_log_end(log);
 	}
-	pr_log_event(log, PR_LOG_INFO, "OUTBOX_RELOADED");
+	pr_log_box(log, PR_LOG_INFO, "RELOADED");
 	pr_log_int(log, "sinks", (int64_t)relay->crew->outlet_count);
 	pr_log_end(log);
 	pr_log_release(log);
@@ -256,8 +256,8 @@ static int change_crews(struct pr_relay *relay, struct pr_crew *crew, struct pr_
 	crew->next = before;
 	relay->crew = crew;
 	atomic_store(&relay->grace_ms, crew->config.shutdown_grace_ms);
-	/* Not the grace: that is for a stop. What is in flight is over before its lease is. */
-	pr_stop_request(&before->stop, before->config.lease_ms);
+	/* Not the grace: that is for a stop. What is in flight is over by then anyway. */
+	pr_stop_request(&before->stop, pr_pass_ms(&before->config));
 	pthread_cond_signal(&relay->ended);
 	return POSTROOM_OK;
 }

@@ -49,6 +49,7 @@ int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *e
 		/* An answer that comes after the lease is worth nothing. */
 		.answer_ms = crew->config.lease_ms,
 		.busy_wait_ms = crew->config.drain ? PR_DRAIN_PATIENCE_MS : -1,
+		.until_us = worker->hurry_us,
 		.stop = &crew->stop,
 		.pulse = &worker->pulse,
 		.finishing = finishing,
@@ -69,19 +70,24 @@ int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *e
 	return POSTROOM_OK;
 }
 
+void pr_worker_tell_trouble(struct pr_worker *worker, const struct pr_err *err)
+{
+	if (!worker->trouble_since_us)
+		worker->trouble_since_us = pr_mono_us();
+	pr_log_box(&worker->log, PR_LOG_WARN, "STORE_TROUBLE");
+	pr_log_str(&worker->log, "error", err->text);
+	pr_log_end(&worker->log);
+	pr_store_close(worker->store);
+	worker->store = NULL;
+}
+
 int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err)
 {
 	const struct pr_crew *crew = worker->crew;
 
 	if (err->status == POSTROOM_STOPPED)
 		return POSTROOM_OK;
-	if (!worker->trouble_since_us)
-		worker->trouble_since_us = pr_mono_us();
-	pr_log_event(&worker->log, PR_LOG_WARN, "OUTBOX_STORE_TROUBLE");
-	pr_log_str(&worker->log, "error", err->text);
-	pr_log_end(&worker->log);
-	pr_store_close(worker->store);
-	worker->store = NULL;
+	pr_worker_tell_trouble(worker, err);
 	if (crew->config.drain &&
 	    pr_mono_us() - worker->trouble_since_us >= PR_DRAIN_PATIENCE_MS * 1000LL)
 		return err->status;
@@ -151,7 +157,7 @@ static void tell_deaf(struct pr_worker *worker)
 {
 	if (worker->store->deaf.status >= 0 || atomic_exchange(&worker->relay->told_deaf, true))
 		return;
-	pr_log_event(&worker->log, PR_LOG_WARN, "OUTBOX_STORE_POLLING");
+	pr_log_box(&worker->log, PR_LOG_WARN, "STORE_POLLING");
 	pr_log_str(&worker->log, "error", worker->store->deaf.text);
 	pr_log_end(&worker->log);
 }
@@ -161,7 +167,7 @@ static int wait_for_work(struct pr_worker *worker, int64_t ms, struct pr_err *er
 	int status;
 
 	pr_pulse_beat(&worker->pulse, ms);
-	status = worker->store->ops->wait(worker->store, &pr_table_outbox,
+	status = worker->store->ops->wait(worker->store, worker->crew->config.table,
 					  &worker->crew->config.scope, ms, err);
 	tell_deaf(worker);
 	return status;
@@ -245,9 +251,11 @@ static int rest(struct pr_worker *worker, struct pr_err *err)
 static int rest_draining(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
 {
 	const struct pr_relay_config *config = &worker->crew->config;
-	struct pr_claim claim = { .scope = config->scope, .block = config->policy.block };
+	struct pr_claim claim = { .scope = config->scope,
+				  .block = config->policy.block,
+				  .loose = config->loose };
 	bool unfinished = true;
-	int status = worker->store->ops->unfinished(worker->store, &pr_table_outbox, &claim,
+	int status = worker->store->ops->unfinished(worker->store, config->table, &claim,
 						    &unfinished, err);
 
 	if (status < 0)
@@ -283,7 +291,7 @@ static int32_t ask_for_work(struct pr_worker *worker, int64_t *ret_wait_ms)
 	if (!pr_limit_enter(limit, &worker->part))
 		return 0;
 	worker->probe = 0;
-	answer = pr_breaker_ask(breaker, now_us, config->lease_ms * 1000, &worker->probe,
+	answer = pr_breaker_ask(breaker, now_us, pr_pass_ms(config) * 1000, &worker->probe,
 				ret_wait_ms);
 	worker->taken = 0;
 	if (answer != PR_BREAKER_OPEN)

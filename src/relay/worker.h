@@ -32,6 +32,7 @@ struct pr_worker {
 	bool gave_up; /* on a sink that stays away, when draining: the others go on */
 	struct pr_err err;
 	struct postroom_store *store; /* NULL while the database is away */
+	int64_t hurry_us; /* until when it may be opened; 0: as long as it takes */
 	char id[PR_UUID_SIZE];	      /* locked_by, the same through all reconnects */
 	struct pr_sink *sink;
 	struct postroom_batch batches[2]; /* they take turns: each is told after the next was claimed */
@@ -125,6 +126,15 @@ static inline struct pr_limit *pr_worker_limit(struct pr_worker *worker)
 	return &worker->outlet->gate->limit;
 }
 
+/* What a worker has in flight is over after so long, one way or the other. */
+static inline int64_t pr_pass_ms(const struct pr_relay_config *config)
+{
+	int64_t timeout_ms = config->publish_timeout_ms;
+
+	return config->lease_ms +
+	       (config->beats ? timeout_ms + timeout_ms / PR_FLIGHT_END_PART : 0);
+}
+
 /* crew.c: complete, with every sink open and no thread started. */
 int pr_crew_make(struct pr_relay *relay, const struct pr_relay_config *config, struct pr_crew **ret,
 		 struct pr_err *err);
@@ -155,6 +165,8 @@ int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *e
 
 /* The database failed: says so, closes it, pauses. Gives up only when draining. */
 int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err);
+/* The same, but for the pause: for who has something under way. */
+void pr_worker_tell_trouble(struct pr_worker *worker, const struct pr_err *err);
 
 /* A claim on its way. */
 struct pr_next {
@@ -173,6 +185,11 @@ void pr_turn_leave(struct pr_worker *worker);
 /* The one token of an eventfd; false: another has it. */
 bool pr_token_take(int fd);
 bool pr_token_leave(int fd);
+
+/* Moves those that are to be first before the others, each in their order, and counts them. */
+int pr_items_part(struct pr_worker *worker, postroom_delivery *items, size_t count,
+		  bool (*is_first)(const postroom_delivery *item), size_t *ret_first,
+		  struct pr_err *err);
 
 /* The steps of a pass. */
 int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err);
