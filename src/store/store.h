@@ -268,6 +268,10 @@ bool pr_store_is_embedded(const char *url);
 int pr_store_ready(struct postroom_store *store, struct pr_err *err);
 void pr_store_close(struct postroom_store *store);
 
+/* postroom_claim() over any table; the error is the store's own. */
+int pr_store_claim(struct postroom_store *store, const struct pr_table *table,
+		   const postroom_claim_options *options, bool loose, postroom_batch **ret);
+
 /* POSTROOM_LEASE_LOST, said in words. */
 int pr_store_lease_lost(size_t lost, size_t count, struct pr_err *err);
 
