@@ -175,7 +175,7 @@ int pr_relay_run(struct pr_relay *relay, struct pr_err *err)
 	status = wait_for_crews(relay, status, err);
 	relay->running = false;
 	janitor = &relay->crew->janitor;
-	drained = relay->crew->config.drain && !pr_stop_requested(&relay->stop);
+	drained = pr_crew_drains(relay->crew) && !pr_stop_requested(&relay->stop);
 	pr_relay_stop(relay);
 	pthread_mutex_unlock(&relay->lock);
 	status = pr_crew_join(relay->crew, status, err);
@@ -293,6 +293,41 @@ void pr_relay_stop(struct pr_relay *relay)
 	pr_stop_request(&relay->stop, atomic_load(&relay->grace_ms));
 }
 
+void pr_relay_finish(struct pr_relay *relay)
+{
+	atomic_store(&relay->finishing, true);
+	/* Whoever sleeps while another one watches gets up. */
+	pthread_mutex_lock(&relay->lock);
+	for (size_t i = 0; i < relay->crew->outlet_count; i++)
+		pr_token_leave(relay->crew->outlets[i].watch);
+	pthread_mutex_unlock(&relay->lock);
+}
+
+int pr_relay_watch(struct pr_relay *relay, const struct pr_pulse *pulse, const char *name,
+		   struct pr_err *err)
+{
+	struct pr_guest *guests = reallocarray(relay->guests, relay->guest_count + 1, sizeof(*guests));
+
+	if (!guests)
+		return pr_err_nomem(err);
+	guests[relay->guest_count++] = (struct pr_guest){ pulse, name };
+	relay->guests = guests;
+	return POSTROOM_OK;
+}
+
+const struct pr_stop *pr_relay_stopping(const struct pr_relay *relay)
+{
+	return &relay->stop;
+}
+
+void pr_relay_add(struct pr_relay *relay, int64_t delivered, int64_t failed, int64_t dead)
+{
+	atomic_fetch_add(&relay->totals.delivered, delivered);
+	atomic_fetch_add(&relay->totals.failed, failed);
+	atomic_fetch_add(&relay->totals.dead, dead);
+	pr_rates_add(&relay->rates, pr_mono_us(), delivered, failed, 0);
+}
+
 void pr_relay_reopen(struct pr_relay *relay)
 {
 	atomic_fetch_add(&relay->reopen_requests, 1);
@@ -340,6 +375,7 @@ void pr_relay_close(struct pr_relay *relay)
 		pr_limit_release(&gate->limit);
 		free(gate);
 	}
+	free(relay->guests);
 	pr_rates_release(&relay->rates);
 	pthread_cond_destroy(&relay->ended);
 	pthread_mutex_destroy(&relay->lock);

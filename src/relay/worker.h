@@ -97,6 +97,11 @@ struct pr_crew {
 	int64_t working;	  /* workers that have not ended; under the relay's lock */
 };
 
+struct pr_guest {
+	const struct pr_pulse *pulse;
+	const char *name;
+};
+
 struct pr_relay {
 	struct pr_stop stop;
 	_Atomic int64_t grace_ms;
@@ -104,9 +109,12 @@ struct pr_relay {
 	pthread_cond_t ended; /* a worker has */
 	struct pr_crew *crew; /* who works now, and those before who are not done yet */
 	bool running;
+	struct pr_guest *guests; /* others who are watched */
+	size_t guest_count;
 	struct pr_gate *gates;
 	struct pr_rates rates;
 	_Atomic unsigned reopen_requests;
+	atomic_bool finishing; /* no more is coming */
 	atomic_bool told_deaf; /* that commits do not wake it */
 	_Atomic int64_t unrouted; /* messages that no route wants, when last looked at */
 	struct {
@@ -114,6 +122,12 @@ struct pr_relay {
 	} totals;
 	struct pr_relay_totals summarized; /* by the last summary */
 };
+
+/* Is it to end when nothing is left to do? */
+static inline bool pr_crew_drains(const struct pr_crew *crew)
+{
+	return crew->config.drain || atomic_load(&crew->relay->finishing);
+}
 
 /* Of the worker's sink. */
 static inline struct pr_breaker *pr_worker_breaker(struct pr_worker *worker)
