@@ -226,13 +226,11 @@ static int64_t keep_lease(const struct pr_flight *flight, int64_t until_us)
 {
 	struct pr_beat *beat = flight->beat;
 
-	if (!beat)
+	/* Who finds it over may have stood still for long: it is not renewed, others may be at work. */
+	if (!beat || pr_flight_lost(flight))
 		return until_us;
-	/* Who finds it over has stood still for so long: somebody else may be at work. */
-	if (!pr_flight_lost(flight) && pr_mono_us() >= beat->next_us)
+	if (pr_mono_us() >= beat->next_us)
 		beat->renew(beat);
-	if (pr_flight_lost(flight))
-		return until_us;
 	if (beat->next_us < until_us)
 		until_us = beat->next_us;
 	return beat->until_us < until_us ? beat->until_us : until_us;
