@@ -446,6 +446,7 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 	store->bell = -1;
 	store->busy_wait_ms = config->busy_wait_ms;
 	store->base.until_us = config->until_us;
+	store->statement_ms = config->statement_ms;
 	store->stop = config->stop;
 	store->pulse = config->pulse;
 	store->rules = config->rules;
