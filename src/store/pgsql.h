@@ -472,7 +472,7 @@ struct pgsql_event {
 	struct pr_span payload;
 	const char *id, *topic, *key, *headers;
 };
-/* Prepares it, outside of a transaction. */
+/* Prepares it, outside of a transaction; one that can not be run fails for every event. */
 int pr_pgsql_know_statement(struct pgsql_store *store, const char *statement, struct pr_err *err);
 struct pgsql_running {
 	const struct pgsql_event *events;

@@ -123,14 +123,17 @@ static int prepare(struct pgsql_store *store, const char *statement, struct pr_e
 	return POSTROOM_OK;
 }
 
-int pr_pgsql_know_statement(struct pgsql_store *store, const char *statement, struct pr_err *err)
+int pr_pgsql_check_statement(struct postroom_store *base, const char *statement,
+			     struct pr_err *err)
 {
-	struct postroom_store *base = &store->base;
+	struct pgsql_store *store = pgsql_store(base);
 	char *copy;
 	int status;
 
 	if (store->statement && strcmp(store->statement, statement) == 0)
 		return POSTROOM_OK;
+	if (check_word(statement, err) < 0)
+		return err->status;
 	copy = strdup(statement);
 	if (!copy)
 		return pr_err_nomem(err);
@@ -148,12 +151,11 @@ int pr_pgsql_know_statement(struct pgsql_store *store, const char *statement, st
 	return POSTROOM_OK;
 }
 
-int pr_pgsql_check_statement(struct postroom_store *base, const char *statement,
-			     struct pr_err *err)
+int pr_pgsql_know_statement(struct pgsql_store *store, const char *statement, struct pr_err *err)
 {
-	int status = check_word(statement, err);
+	int status = pr_pgsql_check_statement(&store->base, statement, err);
 
-	return status < 0 ? status : pr_pgsql_know_statement(pgsql_store(base), statement, err);
+	return status == POSTROOM_INVALID ? (err->status = POSTROOM_TX_ABORTED) : status;
 }
 
 static bool send_event(struct pgsql_store *store, struct pgsql_running *running,
