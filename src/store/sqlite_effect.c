@@ -135,7 +135,10 @@ static int check(struct sqlite_store *store, const struct hearing *hearing, int 
 	if (!stmt)
 		return refuse(err, "is empty; write one SQL statement");
 	if (goes_on(store->db, tail))
-		return refuse(err, "is more than one; write one, or put the others into a trigger");
+		return sqlite3_errcode(store->db) == SQLITE_NOMEM ?
+			       pr_err_nomem(err) :
+			       refuse(err, "is more than one; write one, or put the others into a "
+					   "trigger");
 	return check_parameters(stmt, err);
 }
 
