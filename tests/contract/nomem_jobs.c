@@ -52,16 +52,14 @@ static void all_taken_in(void)
 	CHECK_INT(number("SELECT count(*) FROM effects"), 1);
 }
 
-TORTURE(N2_no_memory_to_take_events_in, .prepare = make_effects, .run = take_in,
+TORTURE(N2_no_memory_to_take_events_in, .prepare = make_effects, .run = take_in, .stride = 3,
 	.unchanged = nothing_taken_in, .done = all_taken_in)
 
 static void claim_job(void)
 {
-	const struct pr_claim claim = { .scope.ns = "h",
-					.limit = 1,
-					.max_bytes = 1000,
-					.lease_ms = 30000,
-					.max_attempts = 3 };
+	const struct pr_claim claim = {
+		.scope.ns = "h", .limit = 1, .max_bytes = 1000, .lease_ms = 30000, .max_attempts = 3
+	};
 	struct pr_err err = { 0 };
 
 	make_effects();
@@ -92,7 +90,7 @@ static void applied(void)
 }
 
 TORTURE(J1_no_memory_to_apply_a_job, .prepare = claim_job, .run = apply, .unchanged = not_applied,
-	.done = applied)
+	.done = applied, .stride = 3)
 
 static int progress(void)
 {
