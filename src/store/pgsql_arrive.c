@@ -85,6 +85,7 @@ struct arriving {
 	size_t *run; /* for which of them the statement is run */
 	struct pgsql_event *events;
 	struct pgsql_running running;
+	size_t at; /* whose fault it was */
 };
 #define KNOWN -1
 
@@ -137,6 +138,13 @@ static void read_fates(struct arriving *arriving, const PGresult *result)
 	}
 }
 
+/* Something in an event is more than the tables take; nobody knows in which. */
+static bool is_refused(const struct pr_err *err)
+{
+	return strncmp(err->sqlstate, "22", 2) == 0 || strncmp(err->sqlstate, "23", 2) == 0 ||
+	       strncmp(err->sqlstate, "54", 2) == 0;
+}
+
 /* Writes them; leaves the transaction open if some arrive done. */
 static int write_down(struct pgsql_store *store, struct arriving *arriving, struct pr_err *err)
 {
@@ -168,6 +176,8 @@ static int write_down(struct pgsql_store *store, struct arriving *arriving, stru
 						      .params = &no_params };
 	status = pr_pgsql_run_all(store, &pr_table_inbox, steps, count,
 				  "taking events into the inbox", err);
+	if (status == POSTROOM_DATABASE && is_refused(err))
+		status = err->status = POSTROOM_TX_ABORTED;
 	if (status >= 0)
 		read_fates(arriving, insert->result);
 	for (size_t i = 0; status >= 0 && i < count; i++)
@@ -178,6 +188,7 @@ static int write_down(struct pgsql_store *store, struct arriving *arriving, stru
 static int run_statement(struct pgsql_store *store, struct arriving *arriving, struct pr_err *err)
 {
 	size_t count = 0;
+	int status;
 
 	for (size_t i = 0; arriving->statement && i < arriving->count; i++) {
 		const struct pr_arrival *arrival = &arriving->arrivals[i];
@@ -193,13 +204,19 @@ static int run_statement(struct pgsql_store *store, struct arriving *arriving, s
 	}
 	arriving->running.events = arriving->events;
 	arriving->running.count = count;
-	return pr_pgsql_run_statement(store, &arriving->running, err);
+	status = pr_pgsql_run_statement(store, &arriving->running, err);
+	if (status == POSTROOM_TX_ABORTED && count > 0)
+		arriving->at = arriving->run[arriving->running.at];
+	return status;
 }
 
 static int take_in_once(struct pgsql_store *store, struct arriving *arriving, struct pr_err *err)
 {
-	int status = write_down(store, arriving, err);
+	int status;
 
+	arriving->at = 0;
+	arriving->running.late = false;
+	status = write_down(store, arriving, err);
 	if (status >= 0 && arriving->done)
 		status = run_statement(store, arriving, err);
 	if (status < 0 && arriving->done)
@@ -216,13 +233,14 @@ static int take_all_in(struct pgsql_store *store, struct arriving *arriving, siz
 	for (;;) {
 		status = take_in_once(store, arriving, err);
 		/* The commit has found a constraint broken: once more, to see by whom. */
-		if (status == POSTROOM_TX_ABORTED && running->late && running->count > 1)
+		if (status == POSTROOM_TX_ABORTED && running->late && running->count > 1 &&
+		    !running->careful)
 			running->careful = true;
 		else if (!pr_pgsql_try_again(store, status, tries++, err))
 			break;
 	}
 	if (status == POSTROOM_TX_ABORTED)
-		*ret_at = arriving->run[running->at];
+		*ret_at = arriving->at;
 	return status;
 }
 
