@@ -276,7 +276,8 @@ def J2_a_checkpoint_is_printed_and_replaced(handler):
 @pytest.mark.parametrize('given, word', [
     (b'{"a": x}', 'not valid JSON: unexpected character at byte 7'), (b'', 'not valid JSON'), (b'1\0', 'zero byte'),
     (b'"\\u0000"', 'not valid JSON'), (b'[' * 2000, 'not valid JSON'),
-    (b'"' + b'x' * (1 << 20) + b'"', 'larger than the maximum')])
+    (b'"' + b'x' * (1 << 20) + b'"', 'larger than the maximum')],
+    ids=['letter', 'empty', 'zero', 'escaped zero', 'deep', 'large'])
 def J2_a_checkpoint_that_is_not_json_changes_nothing(handler, given, word):
     handler.ok('checkpoint', '[1]')
     line = handler.fails(1, 'checkpoint', '-', input=given)
