@@ -35,8 +35,8 @@ struct pr_flight {
 };
 
 /*
- * A flight may take longer than the lease: pr_flight_poll() renews it on the way.
- * Who waits by other means asks pr_flight_lost() often enough.
+ * A flight may take longer than the lease: pr_flight_poll() and pr_flight_wait()
+ * renew it on the way, as often as they are called.
  */
 struct pr_beat {
 	void (*renew)(struct pr_beat *beat); /* sets next_us, and until_us if it could */
@@ -87,6 +87,13 @@ struct pr_address {
  */
 int pr_flight_dial(const struct pr_flight *flight, struct pr_address *to, int64_t until_us,
 		   int *ret_fd, struct pr_err *err);
+
+/*
+ * HOST, HOST:PORT or [HOST]:PORT, which is the URL's host or one of several there; port is
+ * what it is without one.
+ */
+int pr_address_parse(const struct pr_url *url, const char *host, int port, struct pr_address *ret,
+		     struct pr_err *err);
 void pr_address_release(struct pr_address *address);
 
 struct pr_sink;
@@ -144,16 +151,18 @@ int pr_sink_open_with(const char *url, const struct pr_url_setting *settings, si
 		      struct pr_sink **ret, struct pr_err *err);
 void pr_sink_close(struct pr_sink *sink);
 
-/* HOST, HOST:PORT or [HOST]:PORT of the URL; port is what it is without one. */
-int pr_sink_address(const struct pr_sink *sink, int port, struct pr_address *ret,
-		    struct pr_err *err);
-
 /* One line of stdout: and file:, with its newline: a JSON object. */
 void pr_sink_put_line(struct pr_buf *out, const postroom_delivery *item);
 
 /* The same verdict for all of them. reason may be NULL. */
 void pr_sink_judge(postroom_delivery *items, size_t count, postroom_verdict verdict,
 		   const struct pr_flight *flight, const char *reason);
+
+/* Its key puts it in an order with others. */
+static inline bool pr_sink_is_ordered(const postroom_delivery *item)
+{
+	return item->key && !item->loose;
+}
 
 /*
  * Of each item, where the one of its namespace, topic and key before it is, or

@@ -56,6 +56,8 @@ static int poll_ms(const struct pgsql_store *store, int64_t until_us)
 int pr_pgsql_wait_socket(struct pgsql_store *store, short events, int64_t until_us,
 			 bool heed_request, const char *doing, struct pr_err *err)
 {
+	if (store->base.until_us && (!until_us || store->base.until_us < until_us))
+		until_us = store->base.until_us;
 	for (;;) {
 		struct pollfd fds[2] = {
 			{ .fd = PQsocket(store->conn), .events = events },
@@ -353,6 +355,8 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 	if (!store)
 		return pr_err_nomem(err);
 	store->answer_ms = config->answer_ms;
+	store->statement_ms = config->statement_ms;
+	store->base.until_us = config->until_us;
 	store->stop = config->stop;
 	store->pulse = config->pulse;
 	store->rules = config->rules;

@@ -121,6 +121,7 @@ struct pgsql_store {
 		bool prepared;
 	} slots[2][PG_SLOTS]; /* of the outbox, of the inbox */
 	/* See pgsql_statement.c. */
+	int64_t statement_ms; /* what it may take; 0: as long as it does */
 	char *statement;     /* the user's, as it was prepared */
 	unsigned statements; /* names given so far */
 };
@@ -472,7 +473,7 @@ struct pgsql_event {
 	struct pr_span payload;
 	const char *id, *topic, *key, *headers;
 };
-/* Prepares it, outside of a transaction. */
+/* Prepares it, outside of a transaction; one that can not be run fails for every event. */
 int pr_pgsql_know_statement(struct pgsql_store *store, const char *statement, struct pr_err *err);
 struct pgsql_running {
 	const struct pgsql_event *events;

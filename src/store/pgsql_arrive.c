@@ -76,7 +76,6 @@ static const char take_in_ordered[] = TAKE_IN(IN_ORDER);
 /* One call. */
 struct arriving {
 	const char *handler;
-	const char *statement;
 	bool ordered;
 	bool apply; /* there are some that arrive done, and a statement for them */
 	struct pr_arrival *arrivals;
@@ -231,16 +230,22 @@ int pr_pgsql_take_in(struct postroom_store *base, const char *handler, const cha
 {
 	struct pgsql_store *store = pgsql_store(base);
 	struct arriving arriving = { .handler = handler,
-				     .statement = statement,
 				     .ordered = ordered,
 				     .arrivals = arrivals,
 				     .count = count };
+	size_t first = 0;
 	int status = POSTROOM_OK;
 
-	for (size_t i = 0; statement && i < count; i++)
-		arriving.apply |= arrivals[i].how == PR_ARRIVE_DONE;
+	for (size_t i = count; statement && i-- > 0;) {
+		if (arrivals[i].how != PR_ARRIVE_DONE)
+			continue;
+		arriving.apply = true;
+		first = i;
+	}
 	if (arriving.apply)
 		status = pr_pgsql_know_statement(store, statement, err);
+	if (status == POSTROOM_TX_ABORTED)
+		*ret_at = first;
 	if (status < 0)
 		return status;
 	arriving.fates = reallocarray(NULL, count + 1, sizeof(*arriving.fates));

@@ -133,6 +133,8 @@ int pr_sqlite_wait_for_lock(void *context, int tries)
 	if (store->busy_wait_ms >= 0 &&
 	    pr_mono_us() - store->busy_since_us >= store->busy_wait_ms * 1000)
 		return 0;
+	if (store->base.until_us && pr_mono_us() >= store->base.until_us)
+		return 0;
 	if (store->finishing ? pr_stop_is_over(store->stop) : pr_stop_requested(store->stop))
 		return 0;
 	pr_pulse_beat(store->pulse, pause_ms);
@@ -443,6 +445,8 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 		return pr_err_nomem(err);
 	store->bell = -1;
 	store->busy_wait_ms = config->busy_wait_ms;
+	store->base.until_us = config->until_us;
+	store->statement_ms = config->statement_ms;
 	store->stop = config->stop;
 	store->pulse = config->pulse;
 	store->rules = config->rules;

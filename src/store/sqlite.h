@@ -95,6 +95,8 @@ struct sqlite_store {
 	struct sqlite_side sides[2];
 	struct pr_buf effect_sql; /* the handler's statement that effect was made of */
 	sqlite3_stmt *effect;
+	int64_t statement_ms;	 /* how long it may take; 0: as long as it does */
+	int64_t effect_until_us; /* of the one that runs */
 };
 
 static inline struct sqlite_store *sqlite_store(struct postroom_store *store)

@@ -9,12 +9,17 @@
  *    That is a failure: nothing is written behind it.
  * 3. Only what the statement itself did wrong is POSTROOM_TX_ABORTED. A lock, a
  *    full disk, no memory are the database's, and no reason to give an event up.
+ * 4. One that takes longer than it may is ended, and that is its own fault.
  */
+#include "base/time.h"
 #include "store/sqlite.h"
 
 #include <string.h>
 
 #define PARAMETERS 5
+
+/* Instructions of SQLite's machine between two looks at the clock. */
+#define LOOK_EVERY 10000
 
 /* What SQLite said about a statement while it was prepared. */
 struct hearing {
@@ -172,6 +177,37 @@ int pr_sqlite_check_statement(struct postroom_store *base, const char *statement
 	return prepare(sqlite_store(base), statement, err);
 }
 
+static int is_late(void *context)
+{
+	const struct sqlite_store *store = context;
+
+	return pr_mono_us() >= store->effect_until_us;
+}
+
+/* Ended when it has had its time; then the transaction is gone as well. */
+static int run_in_time(struct sqlite_store *store, struct pr_err *err)
+{
+	char limit[PR_DURATION_SIZE];
+	bool late;
+	int rc;
+
+	store->effect_until_us = pr_mono_us() + store->statement_ms * 1000;
+	if (store->statement_ms)
+		sqlite3_progress_handler(store->db, LOOK_EVERY, is_late, store);
+	do {
+		rc = sqlite3_step(store->effect);
+	} while (rc == SQLITE_ROW && !(store->statement_ms && is_late(store)));
+	sqlite3_progress_handler(store->db, 0, NULL, NULL);
+	late = store->statement_ms && (rc == SQLITE_ROW || rc == SQLITE_INTERRUPT);
+	if (rc == SQLITE_DONE)
+		return POSTROOM_OK;
+	if (!late)
+		return fail(store, POSTROOM_TX_ABORTED, "running the handler's statement", err);
+	pr_duration_format(store->statement_ms, limit);
+	return pr_err_set(err, POSTROOM_TX_ABORTED, "the handler's statement timed out after %s",
+			  limit);
+}
+
 static void bind_event(sqlite3_stmt *stmt, const struct sqlite_event *event)
 {
 	const char *texts[] = { event->id, event->topic, event->key, event->headers };
@@ -188,18 +224,13 @@ int pr_sqlite_effect(struct sqlite_store *store, const char *statement,
 		     const struct sqlite_event *event, struct pr_err *err)
 {
 	int status = prepare(store, statement, err);
-	int rc;
 
 	if (status == POSTROOM_INVALID)
 		return err->status = POSTROOM_TX_ABORTED;
 	if (status < 0)
 		return status;
 	bind_event(store->effect, event);
-	do {
-		rc = sqlite3_step(store->effect);
-	} while (rc == SQLITE_ROW);
-	if (rc != SQLITE_DONE)
-		status = fail(store, POSTROOM_TX_ABORTED, "running the handler's statement", err);
+	status = run_in_time(store, err);
 	sqlite3_reset(store->effect);
 	if (status >= 0 && sqlite3_get_autocommit(store->db))
 		status = pr_err_set(err, POSTROOM_TX_ABORTED,
