@@ -26,6 +26,7 @@
 #define GROWTH 4       /* of that number from one read to the next */
 #define CLAIM_MAX 100
 #define ID_SIZE 48
+#define WORDS_AROUND 8 /* the ids of a command */
 #define SWEEPS_PER_LEASE 3
 #define DEAD_AFTER_LEASES 10 /* without a sign of life */
 #define TIDY_EVERY_MS ((int64_t)10 * 60 * 1000)
@@ -84,17 +85,13 @@ static const char *held_id(const void *list, size_t i)
 
 static void put_about(struct redis_source *redis, const struct about *about)
 {
+	const char **words = reallocarray(NULL, about->count + WORDS_AROUND, sizeof(*words));
 	size_t count = 0;
-	const char **words;
 
-	for (size_t i = 0; about->head[i] || (about->tail && about->tail[i]); i++)
-		count += 2;
-	words = reallocarray(NULL, count + about->count, sizeof(*words));
 	if (!words) {
 		redis->link.out.failed = true;
 		return;
 	}
-	count = 0;
 	for (size_t i = 0; about->head[i]; i++)
 		words[count++] = about->head[i];
 	for (size_t i = 0; i < about->count; i++)
