@@ -37,12 +37,12 @@ struct redis_source {
 	struct pr_tls_files tls;
 	struct pr_redis_link link;
 	uint64_t connection; /* of these, the one that was looked back on */
-	char from[ID_SIZE];  /* behind this there may be entries of ours that nobody was given; "": no */
+	char from[ID_SIZE];  /* what is ours behind this may not have been given out; "": all was */
 	char cursor[ID_SIZE]; /* where the search for what others have left goes on */
 	int64_t sweep_us;     /* when it begins anew */
 	int64_t tidy_us;
-	size_t count;	     /* how many entries may well be taken at once, by their size */
-	struct pr_buf held;  /* ids of ID_SIZE each: given out, not acknowledged */
+	size_t count;	    /* how many entries may well be taken at once, by their size */
+	struct pr_buf held; /* ids of ID_SIZE each: given out, not acknowledged */
 	struct pr_buf scratch;
 };
 
@@ -309,7 +309,8 @@ static int read_abandoned(struct redis_source *redis, struct pr_events *events, 
 	snprintf(idle, sizeof(idle), "%" PRId64, redis->source.lease_ms);
 	pr_redis_put(&redis->link, 8,
 		     (const char *[]){ "XAUTOCLAIM", stream_of(redis), group_of(redis),
-				       redis->source.consumer, idle, redis->cursor, "COUNT", count },
+				       redis->source.consumer, idle, redis->cursor, "COUNT",
+				       count },
 		     NULL);
 	status = ask(redis, flight, answer_by(flight), &reply, err);
 	if (!reply)
@@ -512,8 +513,9 @@ static int open_redis(struct pr_source *source, struct pr_err *err)
 /* As if it had been pending since 1970: whoever looks next takes it over. */
 static void give_back(struct redis_source *redis)
 {
-	const char *head[] = { "XCLAIM", stream_of(redis), group_of(redis), redis->source.consumer,
-			       "0", NULL };
+	const char *head[] = {
+		"XCLAIM", stream_of(redis), group_of(redis), redis->source.consumer, "0", NULL
+	};
 	const char *tail[] = { "TIME", "0", "JUSTID", NULL };
 	struct about about = { head, tail, held_id, redis, redis->held.len / ID_SIZE };
 

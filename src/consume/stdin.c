@@ -31,7 +31,7 @@ struct stdin_source {
 	struct pr_buf text; /* read and not given out, from at on */
 	size_t at;
 	size_t searched; /* of it, for a line break */
-	int64_t line; /* number of the last one given out */
+	int64_t line;	 /* number of the last one given out */
 	bool ended;
 	struct pr_buf scratch;
 };
@@ -86,8 +86,8 @@ static bool decode_body(struct stdin_source *in, struct pr_events *events, struc
 	bool good = pr_json_kind(value) == '"' && copy_text(in, events, value, &text);
 
 	pr_buf_reset(&in->scratch);
-	return good && (!text || pr_base64_decode((struct pr_span){ text, strlen(text) },
-						  &in->scratch));
+	return good &&
+	       (!text || pr_base64_decode((struct pr_span){ text, strlen(text) }, &in->scratch));
 }
 
 /* The body, else the payload, else the line as it is. */
@@ -210,8 +210,7 @@ static int read_stdin(struct pr_source *source, struct pr_events *events, size_t
 	size_t first = events->count;
 
 	for (;;) {
-		struct pollfd fds[2] = { { .fd = -1 },
-					 { .fd = STDIN_FILENO, .events = POLLIN } };
+		struct pollfd fds[2] = { { .fd = -1 }, { .fd = STDIN_FILENO, .events = POLLIN } };
 		int status = POSTROOM_OK;
 
 		if (pr_stop_requested(flight->stop))
@@ -275,7 +274,8 @@ static const struct pr_param params[] = { { .name = NULL } };
 
 const struct pr_source_ops pr_source_stdin = {
 	.schemes = schemes,
-	.summary = "a JSON object a line on standard input, as stdout: and file: write them; \"-\" too",
+	.summary = "a JSON object a line on standard input, as stdout: and file: write them; \"-\" "
+		   "too",
 	.example = "stdin:",
 	.ends = true,
 	.size = sizeof(struct stdin_source),

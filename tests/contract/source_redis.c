@@ -144,6 +144,24 @@ TEST(N2_fields_that_are_no_text_do_not_count)
 	end();
 }
 
+TEST(D5_what_was_ours_when_the_connection_broke_comes_before_what_is_new)
+{
+	start();
+	source->lease_ms = AMPLE_MS;
+	redis_tell(&server, "XADD orders 1-1 id a payload 1");
+	read_one();
+	redis_tell(&server, "CLIENT KILL TYPE normal");
+	redis_tell(&server, "XADD orders 2-1 id b payload 2");
+	read_one();
+	CHECK_STR(events.list->id, "a");
+	ack();
+	read_one();
+	CHECK_STR(events.list->id, "b");
+	ack();
+	CHECK_INT(pending(), 0);
+	end();
+}
+
 TEST(D5_a_stream_that_was_deleted_is_read_again_from_its_beginning)
 {
 	start();

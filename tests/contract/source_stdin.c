@@ -110,8 +110,12 @@ TEST(N2_a_line_that_a_sink_has_written_is_read_as_it_was)
 TEST(lines_that_are_not_ours_come_as_they_are)
 {
 	static const char *const lines[] = {
-		"plain words",	       "{\"total\": 5}",	"[1, 2]", "{\"id\": 7, \"payload\": 1}",
-		"{\"id\": \"broken\"", "{\"id\":\"\", \"key\":\"k\"}",
+		"plain words",
+		"{\"total\": 5}",
+		"[1, 2]",
+		"{\"id\": 7, \"payload\": 1}",
+		"{\"id\": \"broken\"",
+		"{\"id\":\"\", \"key\":\"k\"}",
 	};
 	PR_CLEANUP_BUF struct pr_buf text = { 0 };
 
@@ -134,7 +138,8 @@ TEST(lines_that_are_not_ours_come_as_they_are)
 TEST(a_line_with_an_id_and_no_payload_is_its_own_content)
 {
 	open_text("\n  \r\n{\"id\": \"a\", \"topic\": \"t\", \"total\": 5}\n"
-		  "{\"id\": \"b\", \"body_base64\": \"aGk\\/\"}\n{\"id\": \"c\", \"body_base64\": \"?\"}\n");
+		  "{\"id\": \"b\", \"body_base64\": \"aGk\\/\"}\n{\"id\": \"c\", \"body_base64\": "
+		  "\"?\"}\n");
 	expect(3);
 	CHECK_STR(events.list[0].place, "line 3");
 	CHECK_STR(events.list[0].topic, "t");
@@ -222,8 +227,8 @@ TEST(D4_a_wait_for_a_line_is_ended_by_a_stop)
 
 TEST(stdin_has_one_reader_at_a_time_and_nothing_behind_its_colon)
 {
-	static const char *const wrong[] = { "stdin:in", "stdin:?a=b", "stdin://host", "stdon:",
-					     "nothing" };
+	static const char *const wrong[] = { "stdin:in", "stdin:?a=b", "stdin://host",
+					     "stdon:", "nothing" };
 	struct pr_source *other = NULL;
 
 	open_pipe();
