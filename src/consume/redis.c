@@ -408,16 +408,18 @@ static int begin(struct redis_source *redis, const struct pr_flight *flight, str
 	return POSTROOM_OK;
 }
 
-/* What is first in turn. */
+/* What is first in turn; *ret_new says that this was what is new. */
 static int read_next(struct redis_source *redis, struct pr_events *events, size_t limit,
-		     const struct pr_flight *flight, struct pr_err *err)
+		     const struct pr_flight *flight, bool *ret_new, struct pr_err *err)
 {
+	*ret_new = false;
 	if (redis->from[0])
 		return read_own(redis, events, limit, flight, err);
 	if (pr_mono_us() >= redis->sweep_us)
 		return read_abandoned(redis, events, limit, flight, err);
 	if (pr_mono_us() >= redis->tidy_us)
 		return tidy(redis, flight, err);
+	*ret_new = true;
 	return read_new(redis, events, limit, flight, err);
 }
 
@@ -426,18 +428,16 @@ static int read_redis(struct pr_source *source, struct pr_events *events, size_t
 {
 	struct redis_source *redis = (struct redis_source *)source;
 	size_t first = events->count;
-	bool waited = false;
+	bool is_new = false;
 	int status;
 
 	if (pr_stop_requested(flight->stop))
 		return pr_err_set(err, POSTROOM_STOPPED, "stopped before anything was read");
 	status = begin(redis, flight, err);
-	while (status == POSTROOM_OK && events->count == first && !waited) {
-		/* The turn of what is new comes last: who has no time to wait is answered too. */
-		waited = pr_mono_us() >= flight->begin_until_us && !redis->from[0] &&
-			 pr_mono_us() < redis->sweep_us && pr_mono_us() < redis->tidy_us;
-		status = read_next(redis, events, limit, flight, err);
-	}
+	/* What is new is asked for in any case, also by those who have no time to wait. */
+	while (status == POSTROOM_OK && events->count == first &&
+	       (!is_new || pr_mono_us() < flight->begin_until_us))
+		status = read_next(redis, events, limit, flight, &is_new, err);
 	if (status < 0)
 		pr_redis_hang_up(&redis->link);
 	return status;
