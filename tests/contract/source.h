@@ -46,6 +46,8 @@ extern const struct source_backend amqp_backend;
 #endif
 
 /* One line each: IF_KAFKA(do_it(test_name, kafka_backend)), … */
-#define FOR_EACH_SOURCE(do_it, test_name) IF_REDIS(do_it(test_name, redis_backend))
+#define FOR_EACH_SOURCE(do_it, test_name)                                                          \
+	IF_REDIS(do_it(test_name, redis_backend))                                                  \
+	IF_NATS(do_it(test_name, nats_backend))
 
 #endif
