@@ -135,15 +135,31 @@ static natsStatus say(struct pr_nats_source *nats, const char *word, const char 
 }
 
 /* The same, and waits until the server has heard all of it. */
-static int tell(struct pr_nats_source *nats, const char *word, const struct pr_flight *flight,
+static int tell(struct pr_nats_source *nats, const char *word, const struct pr_nats_wait *wait,
 		struct pr_err *err)
+{
+	char inbox[PR_NATS_INBOX_SIZE + 24];
+	natsStatus said;
+	natsMsg *msg = NULL;
+	int status;
+
+	nats->calls++;
+	put_inbox(nats, inbox, sizeof(inbox));
+	said = say(nats, word, inbox);
+	status = said == NATS_OK ? pr_nats_await(nats, wait, &msg, err) : lost(said, err);
+	if (status < 0)
+		return status;
+	nats->ready = msg != NULL;
+	pr_nats_waste(&nats->link, msg);
+	return POSTROOM_OK;
+}
+
+static int report(struct pr_nats_source *nats, const char *word, const struct pr_flight *flight,
+		  struct pr_err *err)
 {
 	struct pr_nats_wait wait = { .flight = flight,
 				     .until_us = pr_mono_us() + flight->timeout_ms * 1000,
 				     .in_grace = true };
-	char inbox[PR_NATS_INBOX_SIZE + 24];
-	natsStatus said;
-	natsMsg *msg = NULL;
 	int status;
 
 	if (nats->given.len == 0)
@@ -151,31 +167,23 @@ static int tell(struct pr_nats_source *nats, const char *word, const struct pr_f
 	status = pr_nats_connect(&nats->link, flight, wait.until_us, err);
 	if (status < 0)
 		return status;
-	nats->calls++;
-	put_inbox(nats, inbox, sizeof(inbox));
-	said = say(nats, word, inbox);
-	status = said == NATS_OK ? pr_nats_await(nats, &wait, &msg, err) : lost(said, err);
-	if (status < 0) {
+	status = tell(nats, word, &wait, err);
+	if (status < 0)
 		pr_nats_hang_up(&nats->link);
-		return status;
-	}
-	if (!msg) {
-		nats->ready = false;
-		return pr_err_set(err, POSTROOM_UNAVAILABLE,
-				  "the consumer \"%s\" of the stream \"%s\" is gone: what was read "
-				  "through it comes again",
-				  nats->name, nats->source.url.path);
-	}
-	pr_nats_waste(&nats->link, msg);
+	else if (!nats->ready)
+		status = pr_err_set(err, POSTROOM_UNAVAILABLE,
+				    "the consumer \"%s\" of the stream \"%s\" is gone: what was "
+				    "read through it comes again",
+				    nats->name, nats->source.url.path);
 	pr_nats_empty_waste(&nats->link);
-	return POSTROOM_OK;
+	return status;
 }
 
 static int ack(struct pr_source *source, const struct pr_events *events,
 	       const struct pr_flight *flight, struct pr_err *err)
 {
 	struct pr_nats_source *nats = (struct pr_nats_source *)source;
-	int status = tell(nats, ACK, flight, err);
+	int status = report(nats, ACK, flight, err);
 
 	(void)events;
 	if (status == POSTROOM_OK)
@@ -187,7 +195,7 @@ static int keep(struct pr_source *source, const struct pr_events *events,
 		const struct pr_flight *flight, struct pr_err *err)
 {
 	(void)events;
-	return tell((struct pr_nats_source *)source, IN_PROGRESS, flight, err);
+	return report((struct pr_nats_source *)source, IN_PROGRESS, flight, err);
 }
 
 /* A call to read() and how far it is. */
@@ -368,12 +376,11 @@ static int read_more(struct pr_nats_source *nats, struct reading *reading,
 	struct pr_nats_wait wait = { .flight = flight, .until_us = reading->until_us };
 	int status = pr_nats_connect(&nats->link, flight, reading->until_us, err);
 
-	if (status == POSTROOM_OK && nats->given.len > 0) {
-		natsStatus said = say(nats, GIVE_BACK, NULL);
-
+	/* The server takes what is asked for before what is given back, unless it has heard that. */
+	if (status == POSTROOM_OK && nats->given.len > 0)
+		status = tell(nats, GIVE_BACK, &wait, err);
+	if (status == POSTROOM_OK)
 		pr_buf_reset(&nats->given);
-		status = said == NATS_OK ? POSTROOM_OK : lost(said, err);
-	}
 	for (int tries = 0; tries < TRIES && status == POSTROOM_OK; tries++) {
 		if (!nats->ready)
 			status = pr_nats_make_ready(nats, &wait, err);
@@ -429,9 +436,10 @@ static void close_nats(struct pr_source *source)
 	pr_buf_release(&nats->headers);
 }
 
+/* With '%' in it, the server garbles where to acknowledge: to it that is a format. */
 static bool may_be_name(char c)
 {
-	return (unsigned char)c > ' ' && c != 0x7f && !strchr(".*>/\\", c);
+	return (unsigned char)c > ' ' && c != 0x7f && !strchr(".*>/\\%", c);
 }
 
 static int check_name(const char *what, const char *name, struct pr_err *err)
@@ -441,7 +449,7 @@ static int check_name(const char *what, const char *name, struct pr_err *err)
 			return pr_err_set(
 				err, POSTROOM_SINK,
 				"nats: \"%.300s\" can not be the name of a %s: no spaces, "
-				"control characters, dots, '*', '>' or slashes in it",
+				"control characters, dots, '*', '>', '%%' or slashes in it",
 				name, what);
 	}
 	if (!name[0] || strlen(name) > PR_NATS_NAME_MAX)
@@ -460,10 +468,10 @@ static int name_consumer(struct pr_nats_source *nats, struct pr_err *err)
 	if (nats->durable)
 		pr_buf_puts(&name, nats->durable);
 	for (const char *at = nats->source.group; *at && !nats->durable; at++) {
-		if (may_be_name(*at) && *at != '%')
+		if (may_be_name(*at) && *at != '=')
 			pr_buf_putc(&name, *at);
 		else
-			pr_buf_printf(&name, "%%%02X", (unsigned char)*at);
+			pr_buf_printf(&name, "=%02X", (unsigned char)*at);
 	}
 	if (name.failed)
 		return pr_err_nomem(err);

@@ -122,7 +122,7 @@ static void ack(struct pr_source *source, const struct pr_events *events)
 /* How often each event "id-N" has come. */
 struct seen {
 	int times[SEEN_MAX];
-	size_t count;
+	size_t count, different;
 };
 
 static void note(struct seen *seen, const struct pr_events *events)
@@ -131,7 +131,7 @@ static void note(struct seen *seen, const struct pr_events *events)
 		const char *id = events->list[i].id;
 
 		CHECK(id && strncmp(id, "id-", 3) == 0 && atoi(id + 3) < SEEN_MAX);
-		seen->times[atoi(id + 3)]++;
+		seen->different += seen->times[atoi(id + 3)]++ == 0;
 		seen->count++;
 	}
 }
@@ -525,7 +525,7 @@ static void read_all_in_the_end(struct pr_source *source, struct seen *seen, siz
 {
 	struct pr_events events = { 0 };
 
-	while (seen->count < count) {
+	while (seen->different < count) {
 		if (try_read(source, &events, LIMIT, SHORT_MS) < 0) {
 			CHECK_INT(rig.err.status, POSTROOM_UNAVAILABLE);
 			wait_a_moment();
@@ -553,7 +553,8 @@ TEST(D5_it_reconnects_by_itself_after_the_server_was_killed)
 	CHECK_MSG(strlen(rig.err.text) > 20, "%s", rig.err.text);
 	backend->server->start(&server);
 	read_all_in_the_end(source, seen, BATCH);
-	check_each_once(seen, BATCH);
+	if (!backend->repeats)
+		check_each_once(seen, BATCH);
 	pr_source_close(source);
 	pr_events_release(&events);
 }

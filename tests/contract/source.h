@@ -29,6 +29,7 @@ struct source_backend {
 	bool returns;  /* close() gives back at once */
 	bool groups;   /* each group has all events; otherwise whoever reads shares them */
 	bool forgets;  /* the server loses what it had when it is killed */
+	bool repeats;  /* killed, the server forgets what was acknowledged just before */
 	int64_t shortest_lease_ms; /* that a source of it takes */
 };
 
