@@ -119,16 +119,16 @@ static natsStatus say(struct pr_nats_source *nats, const char *word, const char 
 {
 	const struct pr_buf *given = &nats->given;
 	natsStatus status = NATS_OK;
-	const char *next;
 
-	for (const char *at = given->data, *end = at + given->len; at < end && status == NATS_OK;
-	     at = next) {
-		next = at + strlen(at) + 1;
-		if (next == end && inbox)
-			status = natsConnection_PublishRequestString(nats->link.connection, at,
+	for (size_t at = 0, next; at < given->len && status == NATS_OK; at = next) {
+		const char *reply = given->data + at;
+
+		next = at + strlen(reply) + 1;
+		if (next == given->len && inbox)
+			status = natsConnection_PublishRequestString(nats->link.connection, reply,
 								     inbox, word);
 		else
-			status = natsConnection_PublishString(nats->link.connection, at, word);
+			status = natsConnection_PublishString(nats->link.connection, reply, word);
 		pr_nats_push(&nats->link);
 	}
 	return status;

@@ -55,7 +55,7 @@ void pr_ce_take_header_value(struct pr_buf *out, const char *value)
 			pr_buf_putc(out, *at);
 		}
 	}
-	if (out->failed || pr_utf8_valid(out->data + before, out->len - before))
+	if (out->failed || pr_utf8_valid(pr_buf_text(out) + before, out->len - before))
 		return;
 	out->len = before;
 	pr_buf_puts(out, value);

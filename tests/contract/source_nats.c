@@ -382,6 +382,38 @@ TEST(N2_of_what_others_publish_the_subject_is_the_topic_and_every_header_is_kept
 	end();
 }
 
+TEST(N2_headers_without_a_value_hide_nothing)
+{
+	PR_CLEANUP_BUF struct pr_buf url = { 0 };
+	postroom_delivery item;
+	struct nats_desk desk;
+	natsMsg *msg = NULL;
+
+	start(NULL);
+	put_sink_url(&url, SERVER_HOST, server.port, "ORDERS");
+	rig_open(&rig, pr_buf_text(&url));
+	item = rig_item(&rig, 7, "k", NULL);
+	item.headers = "{\"a\":\"\",\"b\":\" \",\"c\":\"\",\"d\":\"1\",\"e\":\"\"}";
+	rig_publish(&rig, &item, 1);
+	CHECK_INT(item.verdict, POSTROOM_DELIVERED);
+	read_some();
+	CHECK_STR(events.list[0].id, "id-7");
+	CHECK_STR(events.list[0].key, "k");
+	CHECK_STR(events.list[0].headers, "{\"d\":\"1\"}");
+	ack();
+	CHECK(nats_reach(&server, &desk));
+	CHECK(natsMsg_Create(&msg, "ORDERS.a", NULL, "x", 1) == NATS_OK);
+	CHECK(natsMsgHeader_Set(msg, "empty", "") == NATS_OK);
+	CHECK(js_PublishMsg(NULL, desk.js, msg, NULL, NULL) == NATS_OK);
+	natsMsg_Destroy(msg);
+	nats_leave(&desk);
+	read_some();
+	CHECK_STR(events.list[0].topic, "ORDERS.a");
+	CHECK_STR(events.list[0].body, "x");
+	ack();
+	end();
+}
+
 TEST(N2_what_the_user_may_not_do_is_told_and_may_be_allowed_later)
 {
 	start(NULL);
