@@ -424,8 +424,54 @@ TEST(N2_what_the_user_may_not_do_is_told_and_may_be_allowed_later)
 	read_some();
 	CHECK_INT(source->ops->ack(source, &events, &rig.flight, &rig.err), POSTROOM_UNAVAILABLE);
 	CHECK_CONTAINS(rig.err.text, "$JS.ACK.>");
-	nats_permit(&server, "{}");
+	nats_permit(&server, "{ publish: [\"$JS.API.CONSUMER.*.ORDERS.readers\", "
+			     "\"$JS.API.CONSUMER.*.*.ORDERS.readers\", "
+			     "\"$JS.ACK.ORDERS.readers.>\"], subscribe: [\"_INBOX.>\"] }");
 	read_some();
 	ack();
 	end();
+}
+
+TEST(N2_messages_longer_than_a_record_of_TLS_come_whole)
+{
+	PR_CLEANUP_BUF struct pr_buf url = { 0 };
+	size_t len = 1024 * 1024 + 7;
+	char *body = malloc(len);
+	size_t came = 0;
+
+	CHECK(body != NULL);
+	for (size_t i = 0; i < len; i++)
+		body[i] = (char)(i * 7 + i / 251);
+	CHECK_INT(system("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
+			 "-subj /CN=localhost -addext subjectAltName=IP:" SERVER_HOST " "
+			 "-keyout key.pem -out cert.pem 2>openssl.log"),
+		  0);
+	CHECK(setenv("SSL_CERT_FILE", "cert.pem", 1) == 0);
+	start("tls { cert_file: \"cert.pem\", key_file: \"key.pem\" }");
+	pr_source_close(source);
+	source = NULL;
+	put_sink_url(&url, SERVER_HOST, server.port, "ORDERS");
+	rig_open(&rig, pr_buf_text(&url));
+	for (int i = 0; i < 3; i++) {
+		postroom_delivery item = rig_item(&rig, i, NULL, "null");
+
+		item.body = body;
+		item.body_len = len;
+		rig_publish(&rig, &item, 1);
+		CHECK_MSG(item.verdict == POSTROOM_DELIVERED, "%s", item.reason);
+	}
+	pr_buf_reset(&url);
+	put_url(&url, SERVER_HOST, server.port, "ORDERS?ca=cert.pem");
+	CHECK_INT(pr_source_open(pr_buf_text(&url), "readers", AMPLE_MS, &source, &rig.err),
+		  POSTROOM_OK);
+	while (came < 3) {
+		read_some();
+		for (size_t i = 0; i < events.count; i++, came++) {
+			CHECK_INT(events.list[i].len, len);
+			CHECK(memcmp(events.list[i].body, body, len) == 0);
+		}
+		ack();
+	}
+	end();
+	free(body);
 }
