@@ -9,6 +9,9 @@
 #include <strings.h>
 
 const struct pr_source_ops *const pr_sources[] = {
+#ifdef PR_WITH_REDIS
+	&pr_source_redis,
+#endif
 #ifdef PR_WITH_AMQP
 	&pr_source_amqp,
 #endif

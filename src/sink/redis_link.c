@@ -263,6 +263,7 @@ static int connect_link(struct pr_redis_link *link, const struct pr_flight *flig
 		pr_wire_close(&link->wire);
 		return pr_err_nomem(err);
 	}
+	link->connections++;
 	link->out_at = 0;
 	pr_sink_trim(&link->out);
 	status = greet(link, flight, until_us, err);

@@ -19,6 +19,7 @@ struct pr_redis_link {
 	bool reads;	     /* nothing is written: there are no transactions to be had, no warnings */
 	bool in_flight;	     /* messages are on their way: a stop waits for the answers */
 	bool warned;
+	uint64_t connections; /* how many there have been */
 	struct pr_wire wire;
 	struct pr_buf in, out;
 	size_t out_at; /* up to here sent */
