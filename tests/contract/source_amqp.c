@@ -9,7 +9,8 @@
 #include <stdlib.h>
 
 #define LIMIT 1000
-#define LEASE_MS 1000 /* heartbeats of a second, the shortest there are */
+#define LEASE_MS 3000
+#define BEAT_MS 1000 /* a lease with heartbeats of a second, the shortest there are */
 #define SHORT_MS 200
 
 static struct server server;
@@ -85,14 +86,14 @@ const struct source_backend amqp_backend = {
 	.shortest_lease_ms = LEASE_MS,
 };
 
-static struct pr_source *open_at(const char *host, int port, const char *settings)
+static struct pr_source *open_at(const char *host, int port, const char *settings, int64_t lease_ms)
 {
 	const char *url = pr_arena_printf(&rig.arena, "amqp%s://guest:guest@%s:%d//%s%s",
 					  port == amqp_tls_port() ? "s" : "", host, port,
 					  own("read"), settings);
 	struct pr_source *source = NULL;
 
-	CHECK_MSG(pr_source_open(url, "readers", LEASE_MS, &source, &rig.err) == POSTROOM_OK,
+	CHECK_MSG(pr_source_open(url, "readers", lease_ms, &source, &rig.err) == POSTROOM_OK,
 		  "%s: %s", url, rig.err.text);
 	return source;
 }
@@ -102,7 +103,7 @@ static struct pr_source *start(void)
 	rig_init(&rig);
 	amqp_start(&server);
 	prepare(&server, "read");
-	return open_at(SERVER_HOST, server.port, "");
+	return open_at(SERVER_HOST, server.port, "", AMPLE_MS);
 }
 
 static void publish(const char *body)
@@ -197,6 +198,8 @@ TEST(N2_what_stays_unacknowledged_comes_again_after_the_lease_and_nothing_else_d
 {
 	struct pr_source *source = start();
 
+	pr_source_close(source);
+	source = open_at(SERVER_HOST, server.port, "", LEASE_MS);
 	publish("a");
 	publish("b");
 	expect_one(source, "a");
@@ -230,7 +233,7 @@ TEST(N2_a_batch_of_an_earlier_connection_acknowledges_nothing_of_this_one)
 	CHECK_CONTAINS(rig.err.text, "will come again");
 	CHECK_INT(source->ops->keep(source, &before, &rig.flight, &rig.err), POSTROOM_UNAVAILABLE);
 	pr_source_close(source);
-	source = open_at(SERVER_HOST, server.port, "");
+	source = open_at(SERVER_HOST, server.port, "", AMPLE_MS);
 	expect_one(source, "a");
 	expect_one(source, "b");
 	pr_events_release(&before);
@@ -263,10 +266,10 @@ TEST(N2_no_more_than_prefetch_is_taken_from_others)
 	for (int i = 0; i < 5; i++)
 		publish("a");
 	pr_source_close(source);
-	source = open_at(SERVER_HOST, server.port, "?prefetch=2");
+	source = open_at(SERVER_HOST, server.port, "?prefetch=2", AMPLE_MS);
 	expect_one(source, "a");
 	expect_one(source, "a");
-	other = open_at(SERVER_HOST, server.port, "?prefetch=3");
+	other = open_at(SERVER_HOST, server.port, "?prefetch=3", AMPLE_MS);
 	for (int i = 0; i < 3; i++)
 		expect_one(other, "a");
 	pr_source_close(other);
@@ -280,7 +283,7 @@ TEST(N2_a_read_that_waits_long_keeps_its_connection)
 
 	pr_source_close(source);
 	proxy_start(&proxy, server.port);
-	source = open_at(SERVER_HOST, proxy.port, "");
+	source = open_at(SERVER_HOST, proxy.port, "", BEAT_MS);
 	CHECK_INT(try_read(source, LIMIT, SHORT_MS), POSTROOM_OK);
 	before = proxy.requested;
 	/* Each heartbeat is 8 bytes long, and there are two in a second. */
@@ -301,7 +304,7 @@ TEST(N2_a_connection_that_the_server_gave_up_while_nobody_read_costs_nothing)
 
 	pr_source_close(source);
 	proxy_start(&proxy, server.port);
-	source = open_at(SERVER_HOST, proxy.port, "");
+	source = open_at(SERVER_HOST, proxy.port, "", BEAT_MS);
 	CHECK_INT(try_read(source, LIMIT, SHORT_MS), POSTROOM_OK);
 	while (proxy.ended == 0) /* the server misses our heartbeats */
 		wait_a_moment();
@@ -319,11 +322,11 @@ TEST(N2_amqps_reads_from_a_server_that_has_proved_its_name)
 
 	publish("a");
 	pr_source_close(source);
-	source = open_at(SERVER_HOST, amqp_tls_port(), ca);
+	source = open_at(SERVER_HOST, amqp_tls_port(), ca, AMPLE_MS);
 	CHECK_INT(try_read(source, LIMIT, AMPLE_MS), POSTROOM_UNAVAILABLE);
 	CHECK_CONTAINS(rig.err.text, "IP address mismatch");
 	pr_source_close(source);
-	source = open_at("localhost", amqp_tls_port(), ca);
+	source = open_at("localhost", amqp_tls_port(), ca, AMPLE_MS);
 	expect_one(source, "a");
 	CHECK_INT(ack(source), POSTROOM_OK);
 	end(source);
@@ -339,7 +342,7 @@ TEST(N2_a_user_who_may_not_read_is_an_outage)
 	amqp_control("set_permissions writer '' '.*' ''");
 	url = pr_arena_printf(&rig.arena, "amqp://writer:the-secret@localhost:%d//%s", server.port,
 			      own("read"));
-	CHECK_INT(pr_source_open(url, "readers", LEASE_MS, &source, &rig.err), POSTROOM_OK);
+	CHECK_INT(pr_source_open(url, "readers", AMPLE_MS, &source, &rig.err), POSTROOM_OK);
 	CHECK_INT(try_read(source, LIMIT, AMPLE_MS), POSTROOM_UNAVAILABLE);
 	CHECK_CONTAINS(rig.err.text, "ACCESS_REFUSED");
 	CHECK_CONTAINS(rig.err.text, "must be allowed to read");
