@@ -197,6 +197,7 @@ TEST(N2_what_our_sink_adds_is_not_among_the_headers)
 TEST(N2_what_stays_unacknowledged_comes_again_after_the_lease_and_nothing_else_does)
 {
 	struct pr_source *source = start();
+	int64_t patience_us;
 
 	pr_source_close(source);
 	source = open_at(SERVER_HOST, server.port, "", LEASE_MS);
@@ -205,9 +206,11 @@ TEST(N2_what_stays_unacknowledged_comes_again_after_the_lease_and_nothing_else_d
 	expect_one(source, "a");
 	expect_one(source, "b");
 	CHECK_INT(ack(source), POSTROOM_OK);
-	do
+	patience_us = pr_mono_us() + AMPLE_MS * 1000;
+	do {
 		CHECK_MSG(try_read(source, LIMIT, SHORT_MS) == POSTROOM_OK, "%s", rig.err.text);
-	while (events.count == 0);
+		CHECK_MSG(pr_mono_us() < patience_us, "nothing has come");
+	} while (events.count == 0);
 	CHECK_INT(events.count, 1);
 	CHECK_STR(events.list[0].body, "a");
 	CHECK_INT(ack(source), POSTROOM_OK);
