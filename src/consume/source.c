@@ -9,6 +9,9 @@
 #include <strings.h>
 
 const struct pr_source_ops *const pr_sources[] = {
+#ifdef PR_WITH_KAFKA
+	&pr_source_kafka,
+#endif
 	NULL,
 };
 
