@@ -484,9 +484,9 @@ static void divide_path(struct amqp_sink *amqp)
 static int open_amqp(struct pr_sink *sink, struct pr_err *err)
 {
 	struct amqp_sink *amqp = (struct amqp_sink *)sink;
+	int port = pr_tls_wanted(&sink->url, sink->ops->schemes) ? TLS_PORT : PORT;
 
-	if (pr_sink_address(sink, pr_tls_wanted(sink) ? TLS_PORT : PORT, &amqp->link.address, err) <
-	    0)
+	if (pr_address_parse(&sink->url, sink->url.host, port, &amqp->link.address, err) < 0)
 		return err->status;
 	if (sink->url.user[0] && !sink->url.password[0])
 		return pr_err_set(err, POSTROOM_SINK,
@@ -508,7 +508,7 @@ static int open_amqp(struct pr_sink *sink, struct pr_err *err)
 		return pr_err_set(err, POSTROOM_SINK, "amqp: heartbeat takes whole seconds");
 	amqp->link.url = &sink->url;
 	pr_amqp_link_init(&amqp->link);
-	return pr_tls_open(sink, &amqp->tls, &amqp->link.tls, err);
+	return pr_tls_open(&sink->url, sink->ops->schemes, &amqp->tls, &amqp->link.tls, err);
 }
 
 static void close_amqp(struct pr_sink *sink)

@@ -42,10 +42,10 @@ struct pr_lookup {
 	char port[16];
 };
 
-int pr_sink_address(const struct pr_sink *sink, int port, struct pr_address *ret,
-		    struct pr_err *err)
+int pr_address_parse(const struct pr_url *url, const char *host, int port, struct pr_address *ret,
+		     struct pr_err *err)
 {
-	const char *host = sink->url.host, *end, *colon;
+	const char *end, *colon;
 	char *rest;
 	long number;
 
@@ -57,8 +57,8 @@ int pr_sink_address(const struct pr_sink *sink, int port, struct pr_address *ret
 		end = colon ? colon : host + strlen(host);
 	}
 	if (!end || end == host || (size_t)(end - host) >= sizeof(ret->host))
-		return pr_err_set(err, POSTROOM_SINK, "%s needs a host, as in %s",
-				  sink->ops->schemes[0], sink->ops->example);
+		return pr_err_set(err, POSTROOM_SINK, "%s needs a host, as in %s://localhost:%d/…",
+				  url->scheme, url->scheme, port);
 	snprintf(ret->host, sizeof(ret->host), "%.*s", (int)(end - host), host);
 	ret->port = port;
 	if (!colon)
@@ -66,7 +66,7 @@ int pr_sink_address(const struct pr_sink *sink, int port, struct pr_address *ret
 	number = strtol(colon + 1, &rest, 10);
 	if (colon[1] < '0' || colon[1] > '9' || *rest || number < 1 || number > PORT_MAX)
 		return pr_err_set(err, POSTROOM_SINK, "%s: \"%.20s\" is no port from 1 to %d",
-				  sink->ops->schemes[0], colon + 1, PORT_MAX);
+				  url->scheme, colon + 1, PORT_MAX);
 	ret->port = (int)number;
 	return POSTROOM_OK;
 }

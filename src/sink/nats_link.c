@@ -43,7 +43,6 @@ static int refuse_setting(const char *what, natsStatus status, struct pr_err *er
 
 static int set_servers(struct pr_nats_link *link, const struct pr_sink *sink, struct pr_err *err)
 {
-	struct pr_sink one = *sink;
 	const char *at = sink->url.host;
 	char host[300];
 
@@ -56,8 +55,8 @@ static int set_servers(struct pr_nats_link *link, const struct pr_sink *sink, st
 		if (len >= sizeof(host))
 			return pr_err_set(err, POSTROOM_SINK, "nats: a host's name is too long");
 		snprintf(host, sizeof(host), "%.*s", (int)len, at);
-		one.url.host = host;
-		if (pr_sink_address(&one, PORT, &link->servers[link->server_count++], err) < 0)
+		if (pr_address_parse(&sink->url, host, PORT, &link->servers[link->server_count++],
+				     err) < 0)
 			return err->status;
 		if (!at[len])
 			return POSTROOM_OK;

@@ -25,7 +25,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PORT 6379
 #define WORDS_MAX 40 /* of a command; XADD with all its fields has 32 */
 
 struct redis_sink {
@@ -432,25 +431,10 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 static int open_redis(struct pr_sink *sink, struct pr_err *err)
 {
 	struct redis_sink *redis = (struct redis_sink *)sink;
-	const char *stream = sink->url.path;
 
-	redis->link.url = &sink->url;
-	if (pr_sink_address(sink, PORT, &redis->link.address, err) < 0)
-		return err->status;
-	if (stream[0] && stream[strspn(stream, "0123456789")] == '\0')
-		return pr_err_set(err, POSTROOM_SINK,
-				  "redis: behind the host stands the stream's name; for the "
-				  "database %s write redis://HOST/STREAM?db=%s",
-				  stream, stream);
-	if (sink->url.user[0] && !sink->url.password[0])
-		return pr_err_set(err, POSTROOM_SINK,
-				  "redis: the user \"%s\" has no password; write "
-				  "redis://USER:PASSWORD@HOST/STREAM",
-				  sink->url.user);
-	if (pr_target_check(stream, &name_rule, err) < 0)
+	if (pr_target_check(sink->url.path, &name_rule, err) < 0)
 		return pr_err_prefix(err, "redis");
-	pr_redis_link_init(&redis->link);
-	return pr_tls_open(sink, &redis->tls, &redis->link.tls, err);
+	return pr_redis_link_open(&redis->link, &sink->url, sink->ops->schemes, &redis->tls, err);
 }
 
 static void close_redis(struct pr_sink *sink)

@@ -15,10 +15,28 @@
 #include <stdio.h>
 #include <string.h>
 
-void pr_redis_link_init(struct pr_redis_link *link)
+#define PORT 6379
+
+int pr_redis_link_open(struct pr_redis_link *link, const struct pr_url *url,
+		       const char *const *schemes, const struct pr_tls_files *tls,
+		       struct pr_err *err)
 {
+	link->url = url;
 	/* A batch is as long as its messages are. */
 	link->out.max = SIZE_MAX / 2;
+	if (pr_address_parse(url, url->host, PORT, &link->address, err) < 0)
+		return err->status;
+	if (url->path[0] && url->path[strspn(url->path, "0123456789")] == '\0')
+		return pr_err_set(err, POSTROOM_SINK,
+				  "redis: behind the host stands the stream's name; for the "
+				  "database %s write redis://HOST/STREAM?db=%s",
+				  url->path, url->path);
+	if (url->user[0] && !url->password[0])
+		return pr_err_set(err, POSTROOM_SINK,
+				  "redis: the user \"%s\" has no password; write "
+				  "redis://USER:PASSWORD@HOST/STREAM",
+				  url->user);
+	return pr_tls_open(url, schemes, tls, &link->tls, err);
 }
 
 void pr_redis_hang_up(struct pr_redis_link *link)
@@ -191,6 +209,15 @@ static void put_auth(struct pr_redis_link *link)
 }
 
 /* A transaction of nothing tells whether this user may have one at all. */
+static void put_questions(struct pr_redis_link *link, const char **commands, size_t *count)
+{
+	pr_redis_put(link, 1, (const char *[]){ "MULTI" }, NULL);
+	commands[(*count)++] = "MULTI";
+	pr_redis_put(link, 1, (const char *[]){ "EXEC" }, NULL);
+	commands[(*count)++] = "EXEC";
+	pr_redis_put(link, 3, (const char *[]){ "CONFIG", "GET", "appendonly" }, NULL);
+}
+
 static int greet(struct pr_redis_link *link, const struct pr_flight *flight, int64_t until_us,
 		 struct pr_err *err)
 {
@@ -207,11 +234,8 @@ static int greet(struct pr_redis_link *link, const struct pr_flight *flight, int
 		pr_redis_put(link, 2, (const char *[]){ "SELECT", db }, NULL);
 		commands[count++] = "SELECT";
 	}
-	pr_redis_put(link, 1, (const char *[]){ "MULTI" }, NULL);
-	commands[count++] = "MULTI";
-	pr_redis_put(link, 1, (const char *[]){ "EXEC" }, NULL);
-	commands[count++] = "EXEC";
-	pr_redis_put(link, 3, (const char *[]){ "CONFIG", "GET", "appendonly" }, NULL);
+	if (!link->reads)
+		put_questions(link, commands, &count);
 	if (link->out.failed)
 		return pr_err_nomem(err);
 	for (size_t i = 0; i < count; i++) {
@@ -221,7 +245,7 @@ static int greet(struct pr_redis_link *link, const struct pr_flight *flight, int
 			return err->status;
 		freeReplyObject(reply);
 	}
-	return probe_disk(link, flight, until_us, err);
+	return link->reads ? POSTROOM_OK : probe_disk(link, flight, until_us, err);
 }
 
 static int connect_link(struct pr_redis_link *link, const struct pr_flight *flight,
@@ -239,6 +263,7 @@ static int connect_link(struct pr_redis_link *link, const struct pr_flight *flig
 		pr_wire_close(&link->wire);
 		return pr_err_nomem(err);
 	}
+	link->connections++;
 	link->out_at = 0;
 	pr_sink_trim(&link->out);
 	status = greet(link, flight, until_us, err);

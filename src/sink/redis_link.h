@@ -16,14 +16,22 @@ struct pr_redis_link {
 	SSL_CTX *tls; /* NULL: plain */
 	int64_t db;
 	redisReader *reader; /* NULL: to be connected */
+	bool reads;	     /* nothing is written: there are no transactions to be had, no warnings */
 	bool in_flight;	     /* messages are on their way: a stop waits for the answers */
 	bool warned;
+	uint64_t connections; /* how many there have been */
 	struct pr_wire wire;
 	struct pr_buf in, out;
 	size_t out_at; /* up to here sent */
 };
 
-void pr_redis_link_init(struct pr_redis_link *link);
+/*
+ * For the URL of a sink or a source, whose schemes these are; connects to nothing. What the
+ * URL has wrong is POSTROOM_SINK. Only after success there is something to release.
+ */
+int pr_redis_link_open(struct pr_redis_link *link, const struct pr_url *url,
+		       const char *const *schemes, const struct pr_tls_files *tls,
+		       struct pr_err *err);
 void pr_redis_link_release(struct pr_redis_link *link);
 
 /*

@@ -87,6 +87,13 @@ struct pr_address {
  */
 int pr_flight_dial(const struct pr_flight *flight, struct pr_address *to, int64_t until_us,
 		   int *ret_fd, struct pr_err *err);
+
+/*
+ * HOST, HOST:PORT or [HOST]:PORT, which is the URL's host or one of several there; port is
+ * what it is without one.
+ */
+int pr_address_parse(const struct pr_url *url, const char *host, int port, struct pr_address *ret,
+		     struct pr_err *err);
 void pr_address_release(struct pr_address *address);
 
 struct pr_sink;
@@ -143,10 +150,6 @@ int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err);
 int pr_sink_open_with(const char *url, const struct pr_url_setting *settings, size_t setting_count,
 		      struct pr_sink **ret, struct pr_err *err);
 void pr_sink_close(struct pr_sink *sink);
-
-/* HOST, HOST:PORT or [HOST]:PORT of the URL; port is what it is without one. */
-int pr_sink_address(const struct pr_sink *sink, int port, struct pr_address *ret,
-		    struct pr_err *err);
 
 /* One line of stdout: and file:, with its newline: a JSON object. */
 void pr_sink_put_line(struct pr_buf *out, const postroom_delivery *item);

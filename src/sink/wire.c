@@ -43,25 +43,25 @@ static int load_files(SSL_CTX *context, const struct pr_tls_files *files, struct
 	return POSTROOM_OK;
 }
 
-bool pr_tls_wanted(const struct pr_sink *sink)
+bool pr_tls_wanted(const struct pr_url *url, const char *const *schemes)
 {
-	return strcmp(sink->url.scheme, sink->ops->schemes[1]) == 0;
+	return strcmp(url->scheme, schemes[1]) == 0;
 }
 
-int pr_tls_open(const struct pr_sink *sink, const struct pr_tls_files *files, SSL_CTX **ret,
-		struct pr_err *err)
+int pr_tls_open(const struct pr_url *url, const char *const *schemes,
+		const struct pr_tls_files *files, SSL_CTX **ret, struct pr_err *err)
 {
-	const char *plain = sink->ops->schemes[0], *secure = sink->ops->schemes[1];
+	const char *plain = schemes[0], *secure = schemes[1];
 	SSL_CTX *context;
 
-	if (!pr_tls_wanted(sink) && (files->ca || files->cert || files->key))
+	if (!pr_tls_wanted(url, schemes) && (files->ca || files->cert || files->key))
 		return pr_err_set(err, POSTROOM_SINK,
 				  "%s: ca, cert and key are for %s://, which has TLS", plain,
 				  secure);
 	if (!files->cert != !files->key)
 		return pr_err_set(err, POSTROOM_SINK, "%s: cert and key go together", secure);
 	*ret = NULL;
-	if (!pr_tls_wanted(sink))
+	if (!pr_tls_wanted(url, schemes))
 		return POSTROOM_OK;
 	context = SSL_CTX_new(TLS_client_method());
 	if (!context)

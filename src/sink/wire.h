@@ -19,7 +19,7 @@ struct pr_tls_files {
 	const char *ca, *cert, *key;
 };
 
-/* The settings of a sink whose instance has them as its member tls; scheme is the one with TLS. */
+/* The settings of a sink or source whose instance has them as its member tls; scheme is the one with TLS. */
 #define PR_TLS_PARAMS(instance, scheme)                                                            \
 	{ .name = "ca",                                                                            \
 	  .type = PR_PARAM_STRING,                                                                 \
@@ -37,12 +37,12 @@ struct pr_tls_files {
 	  .value = "FILE",                                                                         \
 	  .help = scheme ": its private key, in PEM" }
 
-/* Whether the URL's scheme is the sink's second one, which has TLS. */
-bool pr_tls_wanted(const struct pr_sink *sink);
+/* Whether the URL's scheme is the second one, which has TLS. */
+bool pr_tls_wanted(const struct pr_url *url, const char *const *schemes);
 
 /* For the caller to free; NULL when the scheme has no TLS. The errors are POSTROOM_SINK. */
-int pr_tls_open(const struct pr_sink *sink, const struct pr_tls_files *files, SSL_CTX **ret,
-		struct pr_err *err);
+int pr_tls_open(const struct pr_url *url, const char *const *schemes,
+		const struct pr_tls_files *files, SSL_CTX **ret, struct pr_err *err);
 
 /* The wire owns fd from here on. tls NULL: plain; else the server must be who host says. */
 int pr_wire_open(struct pr_wire *wire, int fd, SSL_CTX *tls, const char *host, struct pr_err *err);

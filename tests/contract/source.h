@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the contract of sources must know of a broker, beyond what its sink's contract does. */
+#ifndef TESTS_CONTRACT_SOURCE_H
+#define TESTS_CONTRACT_SOURCE_H
+
+#include "contract/sink.h"
+#include "contract/sink_server.h"
+#include "servers/server.h"
+
+#include "consume/source.h"
+
+struct source_backend {
+	const struct server_kind *server;
+	/*
+	 * Makes what the test called name reads from, as far as the source and our sink do not
+	 * make it themselves. May be NULL.
+	 */
+	void (*prepare)(const struct server *server, const char *name);
+	/* The source's URL, and that of the sink which writes what it reads. */
+	void (*put_url)(struct pr_buf *out, const char *host, int port, const char *name);
+	void (*put_sink_url)(struct pr_buf *out, const char *host, int port, const char *name);
+	/* With credentials that it refuses, "wrong-secret". NULL: it asks for none. */
+	void (*put_intruder_url)(struct pr_buf *out, const char *host, int port, const char *name);
+	/* As any other program would: a body, and nothing else that it must not have. */
+	void (*publish_foreign)(const struct server *server, const char *name, const char *body);
+	const char *wrong[16]; /* URLs that it must refuse at open */
+	bool makes; /* whatever is read from is made, so that it is never missing */
+	bool shares;   /* two instances of a group have events at the same time */
+	bool returns;  /* close() gives back at once */
+	bool groups;   /* each group has all events; otherwise whoever reads shares them */
+	bool forgets;  /* the server loses what it had when it is killed */
+	int64_t shortest_lease_ms; /* that a source of it takes */
+};
+
+#ifdef PR_WITH_REDIS
+extern const struct source_backend redis_backend;
+#endif
+#ifdef PR_WITH_KAFKA
+extern const struct source_backend kafka_backend;
+#endif
+#ifdef PR_WITH_NATS
+extern const struct source_backend nats_backend;
+#endif
+#ifdef PR_WITH_AMQP
+extern const struct source_backend amqp_backend;
+#endif
+
+/* One line each: IF_KAFKA(do_it(test_name, kafka_backend)), … */
+#define FOR_EACH_SOURCE(do_it, test_name) IF_REDIS(do_it(test_name, redis_backend))
+
+#endif
