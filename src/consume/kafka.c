@@ -27,15 +27,23 @@ struct kafka_source {
 };
 
 /* The last header of that name; data NULL if there is none, or it is no text. */
-static struct pr_span header_of(const rd_kafka_headers_t *headers, const char *name)
+static struct pr_span header_of(const rd_kafka_headers_t *headers, const char *wanted)
 {
+	struct pr_span found = { 0 };
+	const char *name;
 	const void *value;
 	size_t len;
 
-	if (!headers || rd_kafka_header_get_last(headers, name, &value, &len) != 0 || !value ||
-	    len == 0 || memchr(value, '\0', len) || !pr_utf8_valid(value, len))
+	for (size_t i = 0; headers && rd_kafka_header_get_all(headers, i, &name, &value, &len) ==
+					      RD_KAFKA_RESP_ERR_NO_ERROR;
+	     i++) {
+		if (strcasecmp(name, wanted) == 0)
+			found = (struct pr_span){ value, value ? len : 0 };
+	}
+	if (found.len == 0 || memchr(found.data, '\0', found.len) ||
+	    !pr_utf8_valid(found.data, found.len))
 		return (struct pr_span){ 0 };
-	return (struct pr_span){ value, len };
+	return found;
 }
 
 static bool is_ours(const rd_kafka_headers_t *headers)

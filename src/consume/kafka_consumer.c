@@ -234,7 +234,6 @@ static int poll_library(struct pr_kafka_consumer *consumer, size_t limit, size_t
 		}
 		consumer->held[consumer->count++] = message;
 		consumer->bytes += message->len;
-		consumer->client.down_us = 0;
 	}
 	return POSTROOM_OK;
 }
@@ -289,7 +288,7 @@ static int check_hope(struct pr_kafka_consumer *consumer, bool last, struct pr_e
 	if (!consumer->refusal)
 		consumer->refusal = rd_kafka_fatal_error(client->handle, client->trouble,
 							 sizeof(client->trouble));
-	if (consumer->refusal) {
+	if (consumer->refusal && consumer->count == 0) {
 		explain(consumer, err);
 		pr_kafka_leave(consumer);
 		return err->status;
@@ -299,27 +298,28 @@ static int check_hope(struct pr_kafka_consumer *consumer, bool last, struct pr_e
 	return POSTROOM_OK;
 }
 
+/* While no broker is there nothing is given out that could not be committed. */
 int pr_kafka_fetch(struct pr_kafka_consumer *consumer, size_t limit, size_t bytes,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
 	/* The group is to hear of us also while the same is given out again and again. */
-	if (consumer->count >= limit || consumer->bytes >= bytes)
-		return pr_kafka_keep(consumer, err);
-	for (;;) {
-		int64_t until_us = flight->begin_until_us;
-		bool last = !pr_flight_may_begin(flight);
-		int64_t down_us;
-		int status = poll_library(consumer, limit, bytes, err);
+	bool full = consumer->count >= limit || consumer->bytes >= bytes;
+	int64_t down_us, until_us;
+	int status;
 
-		if (consumer->count > 0)
-			return POSTROOM_OK;
-		if (pr_stop_requested(flight->stop))
+	for (;;) {
+		bool last = !pr_flight_may_begin(flight);
+
+		status = full ? pr_kafka_keep(consumer, err) :
+				poll_library(consumer, limit, bytes, err);
+		if (consumer->count == 0 && pr_stop_requested(flight->stop))
 			return pr_err_set(err, POSTROOM_STOPPED, "stopped before an event came");
 		if (status == POSTROOM_OK)
 			status = check_hope(consumer, last, err);
-		if (status < 0 || last)
-			return status;
 		down_us = consumer->client.down_us;
+		if (status < 0 || last || (consumer->count > 0 && !down_us))
+			return status;
+		until_us = flight->begin_until_us;
 		if (down_us && down_us + PR_KAFKA_PATIENCE_US < until_us)
 			until_us = down_us + PR_KAFKA_PATIENCE_US;
 		await(consumer, flight, until_us);
