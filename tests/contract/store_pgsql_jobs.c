@@ -8,6 +8,10 @@
 #include "store/pgsql.h"
 #pragma GCC diagnostic pop
 
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
 static int take_in_with(const char *statement, bool ordered, struct pr_arrival *events,
 			size_t count, size_t *ret_at, struct pr_err *err)
 {
@@ -309,4 +313,111 @@ PGSQL_TEST(D3_only_what_is_pending_rings_at_the_inbox)
 	sql(app, "SELECT setval('postroom_inbox_sleepers', 1)");
 	sql(app, "SELECT postroom_inbox_submit('h', 'e')");
 	CHECK(!PQnotifies(conn_of(app)));
+}
+
+/* What docs/postgres-roles.sql grants to workers, to this role. */
+static void grant_to_worker(const char *role)
+{
+	FILE *file = fopen(TESTS_DIR "/../docs/postgres-roles.sql", "r");
+	char line[300], statement[2000];
+	bool meant = false;
+
+	CHECK(file);
+	statement[0] = '\0';
+	while (fgets(line, sizeof(line), file)) {
+		size_t len = strlen(statement);
+		const char *at = line;
+
+		if (*line == '\\') {
+			meant = strncmp(line, "\\if :{?worker}", 14) == 0;
+			continue;
+		}
+		if (!meant || strncmp(line, "--", 2) == 0)
+			continue;
+		for (; *at && len < sizeof(statement) - 100; at++) {
+			const char *word = strncmp(at, ":\"schema\"", 9) == 0 ? "public" :
+					   strncmp(at, ":\"worker\"", 9) == 0 ? role :
+										NULL;
+
+			if (word) {
+				len += (size_t)snprintf(statement + len, 100, "%s", word);
+				at += 8;
+			} else {
+				statement[len++] = *at;
+			}
+		}
+		statement[len] = '\0';
+		if (strchr(line, ';')) {
+			sql(app, "%s", statement);
+			statement[0] = '\0';
+		}
+	}
+	fclose(file);
+}
+
+static void work_as(postroom_store *worker)
+{
+	struct pr_arrival events[] = {
+		ARRIVAL(.id = "a", .key = "k", .how = PR_ARRIVE_PENDING),
+		ARRIVAL(.id = "b", .key = "k"),
+		ARRIVAL(.id = "c", .key = "l"),
+		ARRIVAL(.id = "d", .key = "m", .how = PR_ARRIVE_DEAD, .error = "no"),
+	};
+	const struct pr_claim claim = { .scope.ns = "h", .limit = 10, .max_attempts = 3 };
+	struct pr_progress progress = { .handler = "h", .id = "a", .step = "one", .checkpoint = "1" };
+	struct postroom_batch batch = { 0 };
+	struct pr_err err = { 0 };
+	int64_t count = 0;
+	size_t at;
+	bool any;
+
+	CHECK_MSG(worker->ops->take_in(worker, "h", ledger_statement(), true, events, 4, &at, &err) >=
+			  0,
+		  "%s", err.text);
+	JOBS(worker, &batch, .limit = 1, .suspects = true);
+	CHECK_STR(jobs_in(&batch), "a ");
+	progress.fence = batch.items[0].fence;
+	CHECK_MSG(worker->ops->renew(worker, &pr_table_inbox, batch.items, 1, 30000, &err) >= 0 &&
+			  worker->ops->progress(worker, &progress, &err) >= 0 &&
+			  worker->ops->apply(worker, ledger_statement(), batch.items, &err) >= 0,
+		  "%s", err.text);
+	JOBS(worker, &batch);
+	CHECK_STR(jobs_in(&batch), "b ");
+	CHECK_INT(jobs_settle(worker, &batch, POSTROOM_FAILED), POSTROOM_OK);
+	pr_batch_reset(&batch);
+	CHECK_MSG(worker->ops->sweep(worker, &pr_table_inbox, &claim, &batch, &err) >= 0 &&
+			  worker->ops->unfinished(worker, &pr_table_inbox, &claim, &any, &err) >= 0 &&
+			  worker->ops->wait(worker, &pr_table_inbox, &claim.scope,
+					    PR_STORE_NAP_MS + 1, &err) >= 0,
+		  "%s", err.text);
+	CHECK_INT(postroom_inbox_retry(worker, "h", "d"), POSTROOM_OK);
+	CHECK_INT(postroom_inbox_purge_some(worker, POSTROOM_INBOX_FILTER(.status = "completed"), 10,
+					    &count),
+		  POSTROOM_OK);
+	CHECK_INT(count, 2);
+	pr_batch_release(&batch);
+}
+
+PGSQL_TEST(N1_the_role_of_a_worker_is_enough_for_its_work)
+{
+	char role[60], options[100], as_worker[400];
+	postroom_store *worker = NULL;
+
+	snprintf(role, sizeof(role), "postroom_worker_%d", (int)getpid());
+	snprintf(options, sizeof(options), "-c role=%s", role);
+	sql(app, "CREATE ROLE %s", role);
+	ledger_make();
+	grant_to_worker(role);
+	sql(app, "GRANT INSERT ON ledger TO %s", role);
+	url_with_options(options, as_worker);
+	CHECK_INT(postroom_store_open(as_worker, &worker), POSTROOM_OK);
+	work_as(worker);
+	postroom_store_close(worker);
+	sql(app, "SET ROLE %s", role);
+	refused(app, "UPDATE postroom_inbox SET payload = '1'");
+	refused(app, "UPDATE postroom_inbox SET id = 'x'");
+	refused(app, "SELECT * FROM postroom_outbox");
+	sql(app, "RESET ROLE");
+	sql(app, "DROP OWNED BY %s", role);
+	sql(app, "DROP ROLE %s", role);
 }
