@@ -158,7 +158,7 @@ static int write_down(struct pgsql_store *store, struct arriving *arriving, stru
 		return status;
 	if (arriving->done)
 		steps[count++] = pr_pgsql_begin;
-	/* The keys are looked for by their index, whatever the statistics say; the statement's plan is its own. */
+	/* Keys are looked for by their index, whatever the statistics say; the statement's plan is its own. */
 	if (in_order)
 		steps[count++] = (struct pgsql_step){ .slot = PG_BY_INDEX,
 						      .sql = "SET LOCAL enable_seqscan = off",

@@ -9,6 +9,7 @@
 #pragma GCC diagnostic pop
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -174,28 +175,30 @@ PGSQL_TEST(D6_the_statements_plans_are_its_own_where_events_are_in_order)
 	CHECK_STR(text(app, "SELECT setting FROM effects"), "on");
 }
 
-/* When the claims of both tables were prepared in the store's session. */
-static void list_prepared(char out[4000])
+/* What the store's own session answers; good until the next call. */
+static const char *asked_in_session(const char *sql_text)
 {
-	PGresult *result = PQexec(pgsql_store(store)->conn,
-				  "SELECT string_agg(concat(name, ' ', prepare_time), '|' "
-				  "ORDER BY name) FROM pg_prepared_statements "
-				  "WHERE statement LIKE 'WITH now%apart IN (1, 3)%'");
+	static char answer[4000];
+	PGresult *result = PQexec(pgsql_store(store)->conn, sql_text);
 
-	CHECK_INT(PQresultStatus(result), PGRES_TUPLES_OK);
-	snprintf(out, 4000, "%s", PQgetvalue(result, 0, 0));
+	CHECK_MSG(PQresultStatus(result) != PGRES_FATAL_ERROR, "%s", PQresultErrorMessage(result));
+	snprintf(answer, sizeof(answer), "%s", PQntuples(result) ? PQgetvalue(result, 0, 0) : "");
 	PQclear(result);
+	return answer;
 }
 
 PGSQL_TEST(J1_statements_are_kept_for_each_table)
 {
 	struct postroom_batch batch = { 0 };
-	char first[4000], again[4000];
+	char first[1000], again[1000];
 
 	for (int i = 0; i < 2; i++) {
 		postroom_batch_free(CLAIM(.limit = 1));
 		JOBS(store, &batch);
-		list_prepared(i ? again : first);
+		snprintf(i ? again : first, sizeof(first), "%s",
+			 asked_in_session("SELECT string_agg(concat(name, ' ', prepare_time), '|' "
+					  "ORDER BY name) FROM pg_prepared_statements "
+					  "WHERE statement LIKE 'WITH now%apart IN (1, 3)%'"));
 	}
 	CHECK_CONTAINS(first, "|");
 	CHECK_STR(again, first);
@@ -283,6 +286,47 @@ PGSQL_TEST(N2_without_a_statement_an_event_is_done_as_it_arrives)
 	CHECK(events[1].waits && !events[2].waits);
 	CHECK_STR(job_status("b"), "pending");
 	CHECK_STR(job_status("c"), "completed");
+}
+
+PGSQL_TEST(N2_behind_a_pooler_nothing_is_kept_in_the_session)
+{
+	struct pr_arrival events[] = { ARRIVAL(.id = "a", .key = "k", .how = PR_ARRIVE_PENDING),
+				       ARRIVAL(.id = "b", .key = "k"), ARRIVAL(.id = "c") };
+	struct postroom_batch batch = { 0 };
+	struct pr_err err = { 0 };
+	size_t at;
+
+	ledger_make();
+	pgsql_store(store)->pooled = true;
+	CHECK_INT(store->ops->check_statement(store, "SELECT $6::int", &err), POSTROOM_INVALID);
+	CHECK_MSG(take_in_with(ledger_statement(), true, events, 3, &at, &err) == POSTROOM_OK, "%s",
+		  err.text);
+	JOBS(store, &batch, .limit = 1);
+	CHECK_STR(jobs_in(&batch), "a ");
+	CHECK_MSG(store->ops->apply(store, ledger_statement(), batch.items, &err) == POSTROOM_OK,
+		  "%s", err.text);
+	CHECK_INT(ledger(), 2);
+	CHECK_STR(asked_in_session("SELECT count(*) FROM pg_prepared_statements"), "0");
+	pr_batch_release(&batch);
+}
+
+/* TRAPS 6 */
+PGSQL_TEST(J1_jobs_of_a_handler_that_nobody_runs_are_not_read_by_the_others)
+{
+	struct postroom_batch batch = { 0 };
+
+	sql(app, "INSERT INTO postroom_inbox (id, handler_name) "
+		 "SELECT n, 'other' FROM generate_series(1, 5000) AS n");
+	job_submit("a", NULL);
+	JOBS(store, &batch);
+	CHECK_INT(jobs_settle(store, &batch, POSTROOM_UNTRIED), POSTROOM_OK);
+	asked_in_session("BEGIN");
+	JOBS(store, &batch);
+	CHECK_STR(jobs_in(&batch), "a ");
+	CHECK(atoi(asked_in_session("SELECT pg_stat_get_xact_tuples_returned("
+				    "'postroom_inbox_due'::regclass)")) < 100);
+	asked_in_session("COMMIT");
+	pr_batch_release(&batch);
 }
 
 static bool would_ring(const char *sql_text)
