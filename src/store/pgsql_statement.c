@@ -268,8 +268,20 @@ int pr_pgsql_run_statement(struct pgsql_store *store, struct pgsql_running *runn
 #define TRIES 5
 #define FIRST_PAUSE_MS 2
 
+/* A table that it answers with has other columns now, or somebody has thrown it out of the session. */
+static bool is_stale(const struct pgsql_store *store, int status, const struct pr_err *err)
+{
+	return status == POSTROOM_TX_ABORTED && store->statement &&
+	       (strcmp(err->sqlstate, "0A000") == 0 || strcmp(err->sqlstate, "26000") == 0);
+}
+
 bool pr_pgsql_try_again(struct pgsql_store *store, int status, int tries, const struct pr_err *err)
 {
+	if (tries == 0 && is_stale(store, status, err)) {
+		free(store->statement);
+		store->statement = NULL;
+		return true;
+	}
 	if (status != POSTROOM_BUSY || tries >= TRIES ||
 	    (strcmp(err->sqlstate, "40001") != 0 && strcmp(err->sqlstate, "40P01") != 0))
 		return false;

@@ -126,6 +126,17 @@ PGSQL_TEST(N2_a_conflict_is_tried_again_and_no_events_fault)
 	CHECK_INT(number(app, "SELECT last_value FROM tries"), 6);
 }
 
+PGSQL_TEST(N2_a_table_may_change_while_a_statement_is_kept)
+{
+	const char *statement = "INSERT INTO effects (id) VALUES ($2) RETURNING *";
+
+	sql(app, "CREATE TABLE effects (id text)");
+	taken_in_with(statement, false, "a");
+	sql(app, "ALTER TABLE effects ADD more int");
+	taken_in_with(statement, false, "b");
+	CHECK_INT(number(app, "SELECT count(*) FROM effects"), 2);
+}
+
 PGSQL_TEST(N2_a_lost_connection_is_no_events_fault)
 {
 	struct pr_arrival events[] = { ARRIVAL(.id = "a"), ARRIVAL(.id = "b") };
