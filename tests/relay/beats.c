@@ -128,7 +128,12 @@ static void sleep_past_the_lease(void)
 
 TEST(A5_who_wakes_after_its_lease_does_not_go_on)
 {
-	start_long();
+	struct pr_relay_config config = long_config();
+
+	put("t", 1);
+	config.workers = 1; /* nobody else takes it: it could be renewed */
+	start(config);
+	wait_for_lines("begun", 1);
 	sleep_past_the_lease();
 	wait_for_lines("ended", 1);
 	wait_for_lines("begun", 2);
