@@ -345,7 +345,7 @@ static void reload(struct watch *watch, struct pr_relay *relay)
 	if (status >= 0)
 		status = pr_relay_reload(relay, &options.config, &err);
 	if (status < 0 && status != POSTROOM_STOPPED) {
-		pr_log_event(log, PR_LOG_ERROR, "OUTBOX_RELOAD_REFUSED");
+		pr_log_box(log, PR_LOG_ERROR, "RELOAD_REFUSED");
 		pr_log_str(log, "error", err.text);
 		pr_log_end(log);
 	}

@@ -99,8 +99,7 @@ static void heed_silence(struct cli_supervisor *supervisor, const struct pr_rela
 	if (supervisor->silent == (health->silent_ms > 0))
 		return;
 	supervisor->silent = health->silent_ms > 0;
-	pr_log_event(log, PR_LOG_WARN,
-		     supervisor->silent ? "OUTBOX_WORKER_STUCK" : "OUTBOX_WORKER_BACK");
+	pr_log_box(log, PR_LOG_WARN, supervisor->silent ? "WORKER_STUCK" : "WORKER_BACK");
 	if (supervisor->silent) {
 		pr_log_str(log, "thread", health->who);
 		pr_log_int(log, "silent_ms", health->silent_ms);

@@ -9,6 +9,8 @@
  *    which spares SQLite a journal for each of them: on any failure the whole
  *    transaction is rolled back anyway.
  * 4. A dedupe key is written down before its message is deleted.
+ * 5. A job that is applied is completed before its statement runs: whose lease is
+ *    lost has no effect.
  */
 #include "base/time.h"
 #include "store/sqlite.h"
@@ -264,6 +266,33 @@ int pr_sqlite_turn(struct postroom_store *base, const struct pr_table *table,
 	if (status < 0)
 		pr_batch_reset(next);
 	return status < 0 ? status : report_lost(items, count, err);
+}
+
+int pr_sqlite_apply(struct postroom_store *base, const char *statement,
+		    const postroom_delivery *job, struct pr_err *err)
+{
+	struct sqlite_store *store = sqlite_store(base);
+	const struct sqlite_event event = {
+		.payload = { job->payload_len ? job->payload : NULL, job->payload_len },
+		.id = job->id,
+		.topic = job->topic,
+		.key = job->key,
+		.headers = job->headers,
+	};
+	postroom_delivery done = *job;
+	int status = pr_sqlite_begin_finishing(base, err);
+
+	if (status < 0)
+		return status;
+	done.verdict = POSTROOM_DELIVERED;
+	status = settle_one(store, &pr_table_inbox, &done, PR_FATE_DONE, pr_now_us(), err);
+	if (status >= 0)
+		status = report_lost(&done, 1, err);
+	if (status >= 0)
+		status = pr_sqlite_effect(store, statement, &event, err);
+	if (status >= 0)
+		status = pr_sqlite_order_free_settled(store, &pr_table_inbox, &done, 1, false, err);
+	return pr_sqlite_effect_end(store, status, err);
 }
 
 int pr_sqlite_renew(struct postroom_store *base, const struct pr_table *table,
