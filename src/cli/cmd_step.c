@@ -94,6 +94,13 @@ static void close_out(struct running *run)
 	run->out = -1;
 }
 
+static void drop_output(struct running *run)
+{
+	run->piece_len = 0;
+	if (run->out >= 0)
+		close_out(run);
+}
+
 static void keep(struct running *run, size_t len)
 {
 	size_t room = KEEP_MAX - run->kept.len;
@@ -117,8 +124,8 @@ static void take_piece(struct running *run)
 	} else if (n == 0 || errno != EAGAIN || run->ended) {
 		close_out(run);
 	}
-	if (run->late > LATE_MAX && run->out >= 0)
-		close_out(run);
+	if (run->late > LATE_MAX)
+		drop_output(run);
 }
 
 static void pass_on(struct running *run)
@@ -143,8 +150,10 @@ static int wait_ms(const struct running *run)
 	int64_t until_us = run->child.kill_us ? run->child.kill_us : run->deadline_us;
 	int64_t left_us = until_us - pr_mono_us();
 
-	if (run->ended || until_us == INT64_MAX || run->child.killed)
-		return run->ended && !run->piece_len && run->out >= 0 ? 0 : -1;
+	if (run->ended)
+		return run->piece_len > 0 && !run->timed_out && !run->signal ? -1 : 0;
+	if (until_us == INT64_MAX || run->child.killed)
+		return -1;
 	if (left_us <= 0)
 		return 0;
 	return left_us / 1000 < INT_MAX ? (int)(left_us / 1000) + 1 : INT_MAX;
@@ -156,18 +165,22 @@ static void attend(struct running *run)
 	enum { OUT = PR_CHILD_FDS, STDOUT, SIGNALS, COUNT };
 	bool full = run->piece_len > 0;
 	struct pollfd fds[COUNT];
+	int found;
 
 	pr_child_watch(&run->child, fds);
 	fds[OUT] = (struct pollfd){ .fd = full ? -1 : run->out, .events = POLLIN };
 	fds[STDOUT] = (struct pollfd){ .fd = full ? STDOUT_FILENO : -1, .events = POLLOUT };
 	fds[SIGNALS] = (struct pollfd){ .fd = run->signals, .events = POLLIN };
-	if (poll(fds, COUNT, wait_ms(run)) < 0)
+	found = poll(fds, COUNT, wait_ms(run));
+	if (found < 0)
 		return;
+	if (found == 0 && run->ended && full) /* it was cut short, and nobody waits for its words */
+		drop_output(run);
 	if (fds[SIGNALS].revents)
 		hear(run);
 	if (fds[STDOUT].revents)
 		pass_on(run);
-	if (fds[OUT].revents || (run->ended && !full && run->out >= 0))
+	if (run->out >= 0 && (fds[OUT].revents || (run->ended && !full)))
 		take_piece(run);
 	if (run->ended)
 		return;
@@ -314,14 +327,13 @@ static int do_step(struct cli *cli, struct cli_job *job, const struct step_optio
 	if (start(&run, &err) < 0) {
 		status = cli_fail(cli, "%s: %s", job->doing, err.text);
 	} else {
-		while (!run.ended || (!run.signal && (run.out >= 0 || run.piece_len > 0)))
+		while (!run.ended || run.out >= 0 || run.piece_len > 0)
 			attend(&run);
 		status = judge(&run, job->doing, given->timeout_ms);
 		if (status == CLI_DONE)
 			status = record(&run, job, name);
 	}
-	if (run.out >= 0)
-		close_out(&run);
+	drop_output(&run);
 	if (run.signals >= 0)
 		close(run.signals);
 	pr_buf_release(&run.kept);
@@ -363,14 +375,11 @@ static void print_again(struct cli *cli, const struct pr_step *step)
 
 static int skip(struct cli *cli, const struct pr_step *step)
 {
-	char at[PR_RFC3339_SIZE];
-
-	pr_rfc3339(step->at_us, at);
 	/* A script's log has no need of it. */
 	pr_log_event(&cli->log, cli->err_terminal ? PR_LOG_INFO : PR_LOG_DEBUG,
 		     "INBOX_STEP_SKIPPED");
 	pr_log_str(&cli->log, "step", step->name);
-	pr_log_str(&cli->log, "done_at", at);
+	pr_log_str(&cli->log, "done_at", step->at);
 	pr_log_end(&cli->log);
 	print_again(cli, step);
 	return CLI_DONE;
@@ -386,13 +395,13 @@ static int show(struct cli *cli, const struct cli_job *job)
 		if (cli->global.json) {
 			cli_begin_object(cli);
 			cli_put_member(&cli->out, "name", step->name);
-			cli_put_time_member(&cli->out, "at", step->at_us);
+			cli_put_member(&cli->out, "at", step->at);
 			cli_put_json_member(&cli->out, "result", step->result,
 					    strlen(step->result));
 			cli_end_object(cli);
 		} else {
 			cli_table_cell(&table, CLI_PLAIN, step->name);
-			cli_table_time(&table, step->at_us);
+			cli_table_cell(&table, CLI_PLAIN, step->at);
 			cli_table_cell(&table, CLI_DIM, step->result);
 		}
 	}

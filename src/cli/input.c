@@ -24,6 +24,9 @@ int cli_read_stdin(struct cli *cli, const char *doing, const char *what, size_t 
 					strerror(errno));
 		out->len += n > 0 ? (size_t)n : 0;
 	}
+	/* The newline that echo and editors put at the end is not part of it. */
+	if (out->len > 0 && out->data[out->len - 1] == '\n')
+		out->len--;
 	if (memchr(pr_buf_text(out), '\0', out->len))
 		return cli_fail(cli, "%s: %s is not valid JSON: it has a zero byte", doing, what);
 	pr_buf_putc(out, '\0');

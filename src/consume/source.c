@@ -16,6 +16,9 @@ const struct pr_source_ops *const pr_sources[] = {
 #ifdef PR_WITH_NATS
 	&pr_source_nats,
 #endif
+#ifdef PR_WITH_AMQP
+	&pr_source_amqp,
+#endif
 	NULL,
 };
 

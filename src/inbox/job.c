@@ -245,13 +245,15 @@ static struct pr_step *new_step(postroom_job *job, const char *name, const char 
 {
 	struct pr_arena *arena = &job->batch->arena;
 	struct pr_step *step = pr_arena_alloc(arena, sizeof(*step));
+	char at[PR_RFC3339_SIZE];
 
 	if (!step)
 		return NULL;
+	pr_rfc3339(pr_now_us(), at);
 	*step = (struct pr_step){ .name = pr_arena_strdup(arena, name),
 				  .result = pr_arena_strdup(arena, result),
-				  .at_us = pr_now_us() };
-	return step->name && step->result ? step : NULL;
+				  .at = pr_arena_strdup(arena, at) };
+	return step->name && step->result && step->at ? step : NULL;
 }
 
 int postroom_job_step_done(postroom_job *job, const char *name, const char *result)

@@ -6,7 +6,6 @@
 
 #include <postroom/job.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 int pr_step_check(const char *name, struct pr_err *err)
@@ -27,7 +26,7 @@ static struct pr_step *read_step(struct pr_span name, struct pr_span value, stru
 {
 	PR_CLEANUP_BUF struct pr_buf plain = { 0 };
 	struct pr_step *step = pr_arena_alloc(arena, sizeof(*step));
-	struct pr_span member, is, result = { "null", 4 };
+	struct pr_span member, is, result = { "null", 4 }, at = { "", 0 };
 	struct pr_json_members walk;
 
 	pr_json_decode(name, &plain);
@@ -40,12 +39,13 @@ static struct pr_step *read_step(struct pr_span name, struct pr_span value, stru
 		while (pr_json_next(&walk, &member, &is)) {
 			if (pr_json_is(member, "\"result\""))
 				result = is;
-			else if (pr_json_is(member, "\"at\"") && pr_json_kind(is) == '0')
-				step->at_us = strtoll(is.data, NULL, 10);
+			else if (pr_json_is(member, "\"at\"") && pr_json_kind(is) == '"')
+				at = (struct pr_span){ is.data + 1, is.len - 2 };
 		}
 	}
 	step->result = pr_arena_copy(arena, result.data, result.len);
-	return step->name && step->result ? step : NULL;
+	step->at = pr_arena_copy(arena, at.data, at.len);
+	return step->name && step->result && step->at ? step : NULL;
 }
 
 void pr_steps_add(struct pr_steps *steps, struct pr_step *step)
@@ -53,9 +53,9 @@ void pr_steps_add(struct pr_steps *steps, struct pr_step *step)
 	struct pr_step **at = &steps->first;
 
 	/* Mostly they come in their order; PostgreSQL has them in that of their names. */
-	if (steps->last && steps->last->at_us <= step->at_us)
+	if (steps->last && strcmp(steps->last->at, step->at) <= 0)
 		at = &steps->last->next;
-	while (*at && (*at)->at_us <= step->at_us)
+	while (*at && strcmp((*at)->at, step->at) <= 0)
 		at = &(*at)->next;
 	step->next = *at;
 	*at = step;

@@ -6,13 +6,11 @@
 #include "base/arena.h"
 #include "base/err.h"
 
-#include <stdint.h>
-
 struct pr_step {
 	struct pr_step *next;
 	const char *name;
 	const char *result; /* JSON */
-	int64_t at_us;
+	const char *at;	    /* when it was done, as RFC 3339 in UTC: texts compare as times do */
 };
 
 /* In the order they were done. A zeroed one is empty. */

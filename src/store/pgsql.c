@@ -355,6 +355,7 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 	if (!store)
 		return pr_err_nomem(err);
 	store->answer_ms = config->answer_ms;
+	store->statement_ms = config->statement_ms;
 	store->base.until_us = config->until_us;
 	store->stop = config->stop;
 	store->pulse = config->pulse;

@@ -121,6 +121,7 @@ struct pgsql_store {
 		bool prepared;
 	} slots[2][PG_SLOTS]; /* of the outbox, of the inbox */
 	/* See pgsql_statement.c. */
+	int64_t statement_ms; /* what it may take; 0: as long as it does */
 	char *statement;     /* the user's, as it was prepared */
 	unsigned statements; /* names given so far */
 };

@@ -195,11 +195,23 @@ static size_t parts_of(const struct pgsql_running *running)
 	return running->careful ? PARTS : 1;
 }
 
+/* In front of all, if there is one: what a statement may take. */
+static bool send_limit(struct pgsql_store *store)
+{
+	char sql[64];
+
+	snprintf(sql, sizeof(sql), "SET LOCAL statement_timeout = %lld",
+		 (long long)store->statement_ms);
+	return send_command(store, sql);
+}
+
 static bool send_part(struct pgsql_store *store, void *context, size_t i)
 {
 	struct pgsql_running *running = context;
 	size_t parts = parts_of(running), end = running->count * parts;
 
+	if (store->statement_ms && i-- == 0)
+		return send_limit(store);
 	if (i >= end)
 		return send_command(store, i == end ? "SAVEPOINT postroom" : "COMMIT");
 	if (parts == 1 || i % parts == RUN)
@@ -216,6 +228,7 @@ static bool end_part(struct pgsql_store *store, void *context, size_t i, PGresul
 	bool fine = PQresultStatus(result) == PGRES_COMMAND_OK ||
 		    PQresultStatus(result) == PGRES_TUPLES_OK;
 
+	i -= store->statement_ms && i > 0;
 	if (!fine && i == end)
 		pr_err_set(err, POSTROOM_DATABASE,
 			   "the handler's statement has ended the transaction that it runs in; leave "
@@ -237,7 +250,8 @@ int pr_pgsql_run_statement(struct pgsql_store *store, struct pgsql_running *runn
 	const struct pgsql_pipe pipe = { .send = send_part,
 					 .answer = end_part,
 					 .context = running,
-					 .count = running->count * parts_of(running) + 2 };
+					 .count = running->count * parts_of(running) + 2 +
+						  (store->statement_ms != 0) };
 	int status;
 
 	running->late = false;

@@ -538,6 +538,19 @@ static void read_all_in_the_end(struct pr_source *source, struct seen *seen, siz
 	pr_events_release(&events);
 }
 
+/* From a server that answers nothing: only what it has sent ahead. */
+static void read_ahead(struct pr_source *source, struct seen *seen)
+{
+	struct pr_events events = { 0 };
+
+	read_shortly(source, &events);
+	CHECK(backend->pushes || events.count == 0);
+	note(seen, &events);
+	if (events.count > 0)
+		ack(source, &events);
+	pr_events_release(&events);
+}
+
 TEST(D5_it_reconnects_by_itself_after_the_server_was_killed)
 {
 	struct pr_source *source = open_here();
@@ -549,7 +562,10 @@ TEST(D5_it_reconnects_by_itself_after_the_server_was_killed)
 	publish_from(0, BATCH);
 	read_all(source, seen, BATCH / 2, true);
 	server_kill(&server);
-	CHECK_INT(read_shortly(source, &events), POSTROOM_UNAVAILABLE);
+	/* What was sent ahead can not be acknowledged any more, and comes again. */
+	while (read_shortly(source, &events) == POSTROOM_OK)
+		CHECK(backend->pushes && events.count > 0);
+	CHECK_INT(rig.err.status, POSTROOM_UNAVAILABLE);
 	CHECK_MSG(strlen(rig.err.text) > 20, "%s", rig.err.text);
 	backend->server->start(&server);
 	read_all_in_the_end(source, seen, BATCH);
@@ -579,8 +595,7 @@ TEST(the_deadline_is_kept_when_the_server_hangs)
 	publish_from(0, BATCH);
 	read_all(source, seen, 1, true);
 	server_stop(&server);
-	read_shortly(source, &events);
-	CHECK_INT(events.count, 0);
+	read_ahead(source, seen);
 	read_shortly(late, &events);
 	CHECK_INT(events.count, 0);
 	CHECK(kill(server.pid, SIGCONT) == 0);
@@ -609,19 +624,16 @@ TEST(answers_that_come_late_and_byte_by_byte_are_understood)
 TEST(N2_what_was_lost_with_the_answer_comes_again)
 {
 	struct pr_source *source = open_source(proxy.port, "readers", backend->shortest_lease_ms);
-	struct pr_events events = { 0 };
 	struct seen *seen = new_seen();
 
 	publish_from(0, BATCH);
 	read_all(source, seen, 1, true);
 	proxy.mode = PROXY_CUT;
-	read_shortly(source, &events);
-	CHECK_INT(events.count, 0);
+	read_ahead(source, seen);
 	proxy.mode = PROXY_PASS;
 	read_all_in_the_end(source, seen, BATCH);
 	check_each_once(seen, BATCH);
 	pr_source_close(source);
-	pr_events_release(&events);
 }
 
 TEST(wrong_credentials_are_an_outage_and_are_not_repeated)

@@ -30,8 +30,8 @@ TEST(N2_an_event_takes_effect_once_with_its_row)
 	CHECK_INT(ledger(), 2);
 	/* By another handler it is handled as well. */
 	sql(app, "DELETE FROM ledger");
-	CHECK_INT(store->ops->take_in(store, "g", ledger_statement(), false, events, 2, &(size_t){ 0 },
-				      &(struct pr_err){ 0 }),
+	CHECK_INT(store->ops->take_in(store, "g", ledger_statement(), false, events, 2,
+				      &(size_t){ 0 }, &(struct pr_err){ 0 }),
 		  POSTROOM_OK);
 	CHECK_INT(ledger(), 2);
 	CHECK_STR(jobs_done(false), "");
@@ -75,7 +75,8 @@ TEST(N2_events_arrive_done_pending_failed_or_dead)
 	CHECK_STR(job_status("done"), "completed");
 	CHECK_STR(job_status("dead"), "dead");
 	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox WHERE id = 'dead'"), "no sense");
-	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox WHERE id = 'failed'"), "no luck");
+	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox WHERE id = 'failed'"),
+		  "no luck");
 	CHECK_STR(jobs_done(false), "job ");
 	CHECK_STR(job_status("failed"), "pending");
 	jobs_shift("next_attempt_at", -7200);
@@ -222,10 +223,20 @@ TEST(D6_an_applied_job_lets_the_next_of_its_key_go)
 TEST(N2_a_statement_that_can_not_run_in_a_transaction_is_refused)
 {
 	static const char *const bad[] = {
-		"", "-- nothing", "SELEC 1", "INSERT INTO nowhere VALUES (1)", "SELECT 1; SELECT 2",
-		"BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT a", "RELEASE a", "VACUUM",
+		"",
+		"-- nothing",
+		"SELEC 1",
+		"INSERT INTO nowhere VALUES (1)",
+		"SELECT 1; SELECT 2",
+		"BEGIN",
+		"COMMIT",
+		"ROLLBACK",
+		"SAVEPOINT a",
+		"RELEASE a",
+		"VACUUM",
 		/* written for the one, and for the other */
-		"SELECT $1, $2, $3, $4, $5, $6", "SELECT ?1, ?2, ?3, ?4, ?5, ?6",
+		"SELECT $1, $2, $3, $4, $5, $6",
+		"SELECT ?1, ?2, ?3, ?4, ?5, ?6",
 	};
 	struct pr_err err = { 0 };
 
@@ -351,7 +362,7 @@ static const char *result_of(const struct record *is, const char *step)
 
 TEST(J2_a_step_may_have_any_name_and_any_result)
 {
-	static const char *const names[] = { "plain", "a\"b", "a.b",  "$.x", "a/b", "it's",
+	static const char *const names[] = { "plain", "a\"b", "a.b",   "$.x", "a/b", "it's",
 					     "[0]",   "\\",   "schön", "\t",  "a b", "$" };
 	static const char *const results[] = {
 		"{\"a\":null,\"b\":{\"c\":1}}", "[1,2]", "\"x\\\"y\"", "1.50", "true", "null",

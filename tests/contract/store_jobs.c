@@ -310,7 +310,7 @@ TEST(N4_purging_a_dead_job_frees_what_it_blocks)
 					    &purged),
 		  POSTROOM_OK);
 	CHECK_INT(purged, 1);
-	JOBS(store, &batch, .block = true, .suspects = true);
+	JOBS(store, &batch, .block = true);
 	CHECK_STR(jobs_in(&batch), "k2 ");
 	pr_batch_release(&batch);
 }

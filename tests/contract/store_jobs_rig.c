@@ -61,7 +61,7 @@ const char *jobs_done(bool loose)
 	while (idle < 3) {
 		size_t len = strlen(done);
 
-		JOBS(store, &batch, .suspects = true, .loose = loose);
+		JOBS(store, &batch, .loose = loose);
 		snprintf(done + len, sizeof(done) - len, "%s", jobs_in(&batch));
 		idle = batch.count ? 0 : idle + 1;
 		if (batch.count)
