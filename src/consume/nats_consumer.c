@@ -144,11 +144,14 @@ int pr_nats_make_ready(struct pr_nats_source *nats, const struct pr_nats_wait *w
 	struct pr_nats_answer answer = { .text = &text };
 	struct pr_span config;
 	natsMsg *msg = NULL;
+	int64_t most;
 	int status = request(nats, "INFO", "", wait, &msg, &answer, err);
 
 	if (status < 0)
 		return status;
 	config = pr_nats_member(answer.json, "\"config\"");
+	most = pr_nats_number(config, "\"max_ack_pending\"");
+	nats->most = most > 0 ? (size_t)most : MAX_ACK_PENDING;
 	if (answer.error == ERROR_NO_CONSUMER)
 		status = make(nats, NULL, wait, err);
 	else if (!config.data)
