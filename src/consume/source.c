@@ -9,6 +9,7 @@
 #include <strings.h>
 
 const struct pr_source_ops *const pr_sources[] = {
+	&pr_source_stdin,
 #ifdef PR_WITH_REDIS
 	&pr_source_redis,
 #endif
@@ -108,6 +109,8 @@ int pr_source_open(const char *url, const char *group, int64_t lease_ms, struct 
 	char scheme[32];
 	int status;
 
+	if (strcmp(url, "-") == 0)
+		url = "stdin:";
 	/* Neither error repeats the rest of the URL: a password may be in it. */
 	if (!strchr(url, ':'))
 		return pr_err_set(err, POSTROOM_SINK,

@@ -176,11 +176,6 @@ struct answer {
 	struct pr_buf *text;
 };
 
-static bool is_name(struct pr_span name, const char *quoted)
-{
-	return name.len == strlen(quoted) && memcmp(name.data, quoted, name.len) == 0;
-}
-
 static void read_error(struct pr_span object, struct answer *ret)
 {
 	struct pr_json_members walk = pr_json_members(object);
@@ -189,11 +184,11 @@ static void read_error(struct pr_span object, struct answer *ret)
 	while (pr_json_next(&walk, &name, &value)) {
 		char kind = pr_json_kind(value);
 
-		if (is_name(name, "\"code\"") && kind == '0')
+		if (pr_json_is(name, "\"code\"") && kind == '0')
 			ret->code = strtoll(value.data, NULL, 10);
-		else if (is_name(name, "\"err_code\"") && kind == '0')
+		else if (pr_json_is(name, "\"err_code\"") && kind == '0')
 			ret->error = strtoll(value.data, NULL, 10);
-		else if (is_name(name, "\"description\"") && kind == '"')
+		else if (pr_json_is(name, "\"description\"") && kind == '"')
 			pr_json_decode(value, ret->text);
 	}
 }
@@ -207,9 +202,9 @@ static void read_answer(struct pr_span data, struct answer *ret)
 		return;
 	walk = pr_json_members(data);
 	while (pr_json_next(&walk, &name, &value)) {
-		if (is_name(name, "\"stream\"") && pr_json_kind(value) == '"')
+		if (pr_json_is(name, "\"stream\"") && pr_json_kind(value) == '"')
 			ret->acknowledged = true;
-		if (is_name(name, "\"error\"") && pr_json_kind(value) == '{') {
+		if (pr_json_is(name, "\"error\"") && pr_json_kind(value) == '{') {
 			read_error(value, ret);
 			ret->acknowledged = false;
 			return;

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A consumer: a small business write and the note that the event was seen, one
+ * transaction for each event.
+ *
+ *	once bare URL COUNT	the note is a plain INSERT into the table bare_seen
+ *	once postroom URL COUNT	it is postroom_inbox_once()
+ *
+ * Prints the seconds taken and the bytes of WAL an event.
+ */
+#include "bare.h"
+
+#include <postroom/libpq.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUSINESS "INSERT INTO bare_business (cents) VALUES ($1::int)"
+#define SEEN                                                                                       \
+	"INSERT INTO bare_seen (id, handler_name) VALUES ($1, 'bench') ON CONFLICT DO NOTHING"
+
+static bool through_postroom;
+
+static void write_row(PGconn *conn, const char *statement, const char *value)
+{
+	PGresult *result = PQexecPrepared(conn, statement, 1, &value, NULL, NULL, 0);
+
+	must(PQresultStatus(result) == PGRES_COMMAND_OK, statement, conn);
+	PQclear(result);
+}
+
+static void *work(void *thread)
+{
+	PGconn *conn = connect_to();
+	postroom_box *box = postroom_box_libpq(conn);
+	char id[40];
+
+	(void)thread;
+	prepare(conn, "business", BUSINESS);
+	prepare(conn, "seen", SEEN);
+	for (int64_t n = 0; n < count; n++) {
+		/* As random as the ids of events are to an index. */
+		make_worker_id(id, (int)n);
+		run(conn, "BEGIN");
+		if (through_postroom)
+			must(postroom_inbox_once(box, id, "bench") == POSTROOM_OK,
+			     postroom_errmsg(box), NULL);
+		else
+			write_row(conn, "seen", id);
+		write_row(conn, "business", "100");
+		run(conn, "COMMIT");
+	}
+	postroom_box_free(box);
+	PQfinish(conn);
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 4) {
+		fprintf(stderr, "usage: see the head of once.c\n");
+		return 2;
+	}
+	through_postroom = strcmp(argv[1], "postroom") == 0;
+	url = argv[2];
+	count = atoll(argv[3]);
+	clients = 1;
+	measure(work);
+	return 0;
+}
