@@ -122,8 +122,7 @@ static void ack(struct pr_source *source, const struct pr_events *events)
 /* How often each event "id-N" has come. */
 struct seen {
 	int times[SEEN_MAX];
-	size_t count;
-	size_t different;
+	size_t count, different;
 };
 
 static void note(struct seen *seen, const struct pr_events *events)
@@ -169,12 +168,16 @@ static void read_all(struct pr_source *source, struct seen *seen, size_t count, 
 	pr_events_release(&events);
 }
 
-/* There is nothing to read, as far as one can see in a while. */
+/* There is nothing to read, as far as one can see in a while; a connection may take longer. */
 static void check_nothing_comes(struct pr_source *source)
 {
 	struct pr_events events = { 0 };
+	int64_t patience_us = pr_mono_us() + AMPLE_MS * 1000;
 
-	CHECK_INT(try_read(source, &events, LIMIT, SHORT_MS), POSTROOM_OK);
+	while (try_read(source, &events, LIMIT, SHORT_MS) < 0) {
+		CHECK_INT(rig.err.status, POSTROOM_UNAVAILABLE);
+		CHECK_MSG(pr_mono_us() < patience_us, "%s", rig.err.text);
+	}
 	CHECK_MSG(events.count == 0, "%s has come", events.list[0].place);
 	pr_events_release(&events);
 }
@@ -353,6 +356,8 @@ TEST(N2_instances_of_a_group_share_the_events_and_none_is_lost_or_given_to_both)
 	size_t had[2] = { 0 };
 	size_t total = 10 * BATCH;
 
+	for (size_t i = 0; i < 2; i++)
+		check_nothing_comes(sources[i]);
 	publish_from(0, total);
 	while (seen->count < total) {
 		for (size_t i = 0; i < 2; i++) {
@@ -380,6 +385,7 @@ TEST(what_is_being_worked_on_is_kept_beyond_the_lease)
 	struct pr_events kept = { 0 }, events = { 0 };
 	int64_t until_us;
 
+	check_nothing_comes(other);
 	publish_from(0, 1);
 	read_some(busy, &kept, LIMIT);
 	until_us = pr_mono_us() + 4 * backend->shortest_lease_ms * 1000;
@@ -563,7 +569,7 @@ TEST(D5_it_reconnects_by_itself_after_the_server_was_killed)
 	CHECK_MSG(strlen(rig.err.text) > 20, "%s", rig.err.text);
 	backend->server->start(&server);
 	read_all_in_the_end(source, seen, BATCH);
-	if (!backend->unsure)
+	if (!backend->repeats)
 		check_each_once(seen, BATCH);
 	pr_source_close(source);
 	pr_events_release(&events);
@@ -660,7 +666,7 @@ TEST(what_is_missing_is_named_until_it_is_there)
 	if (backend->makes) {
 		CHECK_INT(try_read(source, &events, LIMIT, SHORT_MS), POSTROOM_OK);
 	} else {
-		CHECK_INT(try_read(source, &events, LIMIT, SHORT_MS), POSTROOM_UNAVAILABLE);
+		CHECK_INT(try_read(source, &events, LIMIT, AMPLE_MS), POSTROOM_UNAVAILABLE);
 		CHECK_CONTAINS(rig.err.text, "not-made-yet");
 		backend->prepare(&server, "not-made-yet");
 		while (try_read(source, &events, LIMIT, SHORT_MS) < 0)
@@ -694,7 +700,7 @@ TEST(ten_thousand_events_leave_nothing_behind)
 	int64_t patience_us;
 
 	for (size_t round = 0; round < 20; round++) {
-		publish_from(0, 500);
+		publish_from(round * 500, 500);
 		pr_arena_reset(&rig.arena);
 		for (size_t came = 0; came < 500; came += events.count) {
 			read_some(source, &events, 100);
