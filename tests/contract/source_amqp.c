@@ -83,6 +83,7 @@ const struct source_backend amqp_backend = {
 	.returns = true,
 	.pushes = true,
 	.unsure = true,
+	.repeats = true,
 	.shortest_lease_ms = LEASE_MS,
 };
 
