@@ -13,9 +13,14 @@
  *		postroom_job_free(job);
  *	}
  *
- * Each call is one transaction of its own on the store's connection. A job is used by
- * one thread, and not after its store is closed. POSTROOM_LEASE_LOST from any of them
- * means that somebody else has the job by now: stop working on it.
+ * Each call is short transactions of its own on the store's connection, and
+ * postroom_store_errmsg() has the sentence when one fails. A job is used by one thread,
+ * and not after its store is closed. POSTROOM_LEASE_LOST from any of them means that
+ * somebody else has the job by now: stop working on it.
+ *
+ * A step is at least once: a worker that dies between the work and
+ * postroom_job_step_done() has it done again, so let it bear that. The keys of events
+ * do not order their jobs here.
  */
 #ifndef POSTROOM_JOB_H
 #define POSTROOM_JOB_H
@@ -34,8 +39,8 @@ typedef struct postroom_job postroom_job;
 typedef struct postroom_job_options {
 	size_t size;
 	const char *handler;
-	int64_t lease_ms;     /* 30 s; renewed by every call below */
-	int32_t max_attempts; /* 10, the first included */
+	int64_t lease_ms;      /* 30 s; starts anew with every call about a step or checkpoint */
+	int32_t max_attempts;  /* 10, the first included */
 	int64_t base_delay_ms; /* 1 s */
 	int64_t max_delay_ms;  /* 5 min */
 	postroom_backoff backoff;
@@ -53,21 +58,28 @@ POSTROOM_API int postroom_job_begin(postroom_store *store, const postroom_job_op
 				    postroom_job **ret);
 POSTROOM_API void postroom_job_free(postroom_job *job);
 
-/* Valid as long as the job; NULL where there is none. */
+/* Valid as long as the job. */
 POSTROOM_API const postroom_delivery *postroom_job_event(const postroom_job *job);
+/* JSON, valid until it is replaced; NULL if there is none. */
 POSTROOM_API const char *postroom_job_checkpoint(const postroom_job *job);
 
 /*
  * Is this step still to be done? POSTROOM_OK: yes. POSTROOM_DUPLICATE: it has been done,
- * and *ret_result, which may be NULL, is its result (JSON, valid until the next call).
+ * and *ret_result is its result (JSON, valid as long as the job). ret_result may be NULL.
+ * A name has 1 to POSTROOM_STEP_MAX bytes of UTF-8 without control characters.
  */
 POSTROOM_API int postroom_job_step(postroom_job *job, const char *name, const char **ret_result);
-/* It is done. result is JSON, or NULL for none. */
+/* It is done. result is JSON of at most 1 MiB, as a checkpoint is, or NULL for none. */
 POSTROOM_API int postroom_job_step_done(postroom_job *job, const char *name, const char *result);
 /* Replaces the checkpoint by this JSON. */
 POSTROOM_API int postroom_job_set_checkpoint(postroom_job *job, const char *checkpoint);
+/* The lease starts anew: for work that takes longer than it. */
 POSTROOM_API int postroom_job_renew(postroom_job *job);
 
+/*
+ * The job's end, one of three; then only postroom_job_free() is left. What fails
+ * otherwise than by POSTROOM_LEASE_LOST can be tried again.
+ */
 /* Completed. */
 POSTROOM_API int postroom_job_finish(postroom_job *job);
 /* Failed: pending again after the backoff, or dead after its last attempt. */

@@ -498,6 +498,11 @@ static const char *decode_escape(const char *at, const char *end, struct pr_buf 
 	return at;
 }
 
+bool pr_json_is(struct pr_span value, const char *text)
+{
+	return value.len == strlen(text) && memcmp(value.data, text, value.len) == 0;
+}
+
 void pr_json_decode(struct pr_span string, struct pr_buf *out)
 {
 	const char *at = string.data, *end = at + string.len;

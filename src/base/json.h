@@ -51,6 +51,9 @@ struct pr_json_members {
 struct pr_json_members pr_json_members(struct pr_span object);
 bool pr_json_next(struct pr_json_members *walk, struct pr_span *name, struct pr_span *value);
 
+/* Is it this text, byte for byte? Of a member's name with its quotes: "\"id\"". */
+bool pr_json_is(struct pr_span value, const char *text);
+
 /* Appends what a raw string (with its quotes) says, in UTF-8. */
 void pr_json_decode(struct pr_span string, struct pr_buf *out);
 

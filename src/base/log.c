@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #define FLUSH_PAST ((size_t)64 * 1024)
@@ -18,7 +19,11 @@ const char *const pr_log_formats[] = { "text", "json", NULL };
 void pr_log_init(struct pr_log *log, int fd, enum pr_log_level level, enum pr_log_format format)
 {
 	*log = (struct pr_log){
-		.fd = fd, .level = level, .format = format, .lines = { .max = LINES_MAX }
+		.fd = fd,
+		.box = "OUTBOX",
+		.level = level,
+		.format = format,
+		.lines = { .max = LINES_MAX },
 	};
 }
 
@@ -66,23 +71,38 @@ static void put_time(struct pr_log *log)
 	pr_log_str(log, "time", now);
 }
 
-void pr_log_event(struct pr_log *log, enum pr_log_level level, const char *event)
+/* box: what the event's name begins with, or "". */
+static void begin(struct pr_log *log, enum pr_log_level level, const char *box, const char *event)
 {
+	const char *between = *box ? "_" : "";
+
 	log->open = level >= log->level;
 	if (!log->open)
 		return;
 	log->line_start = log->lines.len;
 	log->line_level = level;
-	log->event = event;
-	if (log->fn)
-		return;
-	if (log->format == PR_LOG_TEXT) {
+	if (log->format == PR_LOG_TEXT && !log->fn) {
+		pr_buf_puts(&log->lines, box);
+		pr_buf_puts(&log->lines, between);
 		pr_buf_puts(&log->lines, event);
 		return;
 	}
+	snprintf(log->event, sizeof(log->event), "%s%s%s", box, between, event);
+	if (log->fn)
+		return;
 	put_time(log);
 	pr_log_str(log, "level", pr_log_levels[level]);
-	pr_log_str(log, "event", event);
+	pr_log_str(log, "event", log->event);
+}
+
+void pr_log_event(struct pr_log *log, enum pr_log_level level, const char *event)
+{
+	begin(log, level, "", event);
+}
+
+void pr_log_box(struct pr_log *log, enum pr_log_level level, const char *event)
+{
+	begin(log, level, log->box, event);
 }
 
 void pr_log_str(struct pr_log *log, const char *field, const char *value)

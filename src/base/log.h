@@ -26,11 +26,14 @@ extern const char *const pr_log_formats[]; /* "text", "json", NULL */
 typedef void (*pr_log_fn)(void *context, enum pr_log_level level, const char *event,
 			  const char *fields);
 
+#define PR_LOG_EVENT_SIZE 64
+
 struct pr_log {
 	int fd;
 	pr_log_fn fn; /* NULL: lines go to fd */
 	void *context;
-	const char *event; /* the line's, for fn */
+	const char *box; /* whose events these are: OUTBOX or INBOX */
+	char event[PR_LOG_EVENT_SIZE]; /* the line's, unless it is text */
 	const char *sink;  /* ends every line's own fields; NULL: nothing does */
 	enum pr_log_level level;
 	enum pr_log_format format;
@@ -40,14 +43,14 @@ struct pr_log {
 	bool open; /* a line is being built: fields count */
 };
 
-/* A log that writes to fd; nothing to fail. */
+/* A log of the outbox's that writes to fd; nothing to fail. */
 void pr_log_init(struct pr_log *log, int fd, enum pr_log_level level, enum pr_log_format format);
 /* A log that calls fn with every event, as soon as it ends. */
 void pr_log_init_call(struct pr_log *log, enum pr_log_level level, pr_log_fn fn, void *context);
 void pr_log_release(struct pr_log *log); /* flushes */
 
 /*
- *	pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_FETCH");
+ *	pr_log_box(log, PR_LOG_INFO, "WORKER_FETCH");
  *	pr_log_int(log, "count", n);
  *	pr_log_end(log);
  *
@@ -56,6 +59,8 @@ void pr_log_release(struct pr_log *log); /* flushes */
  * spaces, quotes and '='; a NULL value is "" in text and null in JSON.
  */
 void pr_log_event(struct pr_log *log, enum pr_log_level level, const char *event);
+/* An event that is called by the log's box: OUTBOX_… or INBOX_… */
+void pr_log_box(struct pr_log *log, enum pr_log_level level, const char *event);
 void pr_log_str(struct pr_log *log, const char *field, const char *value);
 void pr_log_int(struct pr_log *log, const char *field, int64_t value);
 void pr_log_real(struct pr_log *log, const char *field, double value); /* three decimals */

@@ -110,6 +110,10 @@ void cli_put_count(struct pr_buf *out, int64_t number);		      /* 1,234,567 */
 /* To cli->out: "1,234 messages" on a terminal, "1234 messages" in a pipe, "1 message" alone. */
 void cli_put_messages(struct cli *cli, int64_t number, const char *status);
 
+/* input.c: JSON text from standard input, with a NUL behind it; more than max is told by its length. */
+int cli_read_stdin(struct cli *cli, const char *doing, const char *what, size_t max,
+		   struct pr_buf *out);
+
 /* Members of a JSON object, with the comma where one is needed; NULL and time 0 are null. */
 void cli_put_member(struct pr_buf *out, const char *name, const char *text);
 void cli_put_int_member(struct pr_buf *out, const char *name, int64_t value);
@@ -237,7 +241,9 @@ bool cli_filter_any(const struct cli_filter *filter);
 int cli_read_tenant(struct cli *cli, const char *text, char out[PR_UUID_SIZE]);
 
 extern const struct cli_command cmd_bench;
+extern const struct cli_command cmd_checkpoint;
 extern const struct cli_command cmd_enqueue;
+extern const struct cli_command cmd_consume;
 extern const struct cli_command cmd_inbox;
 extern const struct cli_command cmd_key;
 extern const struct cli_command cmd_lease;
@@ -249,6 +255,7 @@ extern const struct cli_command cmd_retry;
 extern const struct cli_command cmd_show;
 extern const struct cli_command cmd_sinks;
 extern const struct cli_command cmd_stats;
+extern const struct cli_command cmd_step;
 
 /*
  * The configuration, for its sinks and routes; pr_config_free() it. NULL if there is

@@ -5,13 +5,10 @@
  */
 #include "cli/cli.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#define READ_SIZE 65536
 
 struct inbox_options {
 	const char *status;
@@ -194,28 +191,6 @@ static int show(struct cli *cli, const struct inbox_options *given, struct postr
 	return CLI_DONE;
 }
 
-/* Reads to the end, but never more than a box takes and one byte. */
-static int read_payload(struct cli *cli, struct pr_buf *out)
-{
-	ssize_t n = 1;
-
-	while (n != 0 && out->len <= POSTROOM_PAYLOAD_DEFAULT_MAX) {
-		char *to = pr_buf_reserve(out, READ_SIZE);
-
-		if (!to)
-			return cli_fail(cli, "inbox submit: no memory for the payload");
-		n = read(STDIN_FILENO, to, READ_SIZE);
-		if (n < 0 && errno != EINTR)
-			return cli_fail(cli, "inbox submit: can not read the payload: %s",
-					strerror(errno));
-		out->len += n > 0 ? (size_t)n : 0;
-	}
-	if (memchr(pr_buf_text(out), '\0', out->len))
-		return cli_fail(cli, "inbox submit: payload is not valid JSON: it has a zero byte");
-	pr_buf_putc(out, '\0');
-	return out->failed ? cli_fail(cli, "inbox submit: no memory for the payload") : CLI_DONE;
-}
-
 static void print_submitted(struct cli *cli, postroom_inbox_state state, bool duplicate)
 {
 	const char *name = pr_inbox_state_name(state);
@@ -246,7 +221,8 @@ static int submit(struct cli *cli, const struct inbox_options *given, struct pos
 	if (!box)
 		return cli_fail(cli, "inbox submit: no memory");
 	if (payload && strcmp(payload, "-") == 0) {
-		status = read_payload(cli, &content);
+		status = cli_read_stdin(cli, "inbox submit", "payload",
+					POSTROOM_PAYLOAD_DEFAULT_MAX, &content);
 		if (status != CLI_DONE)
 			return status;
 		payload = content.data;

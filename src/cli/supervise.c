@@ -20,13 +20,17 @@
 /* Looks are ten times closer: if one is so late, the whole process stood still, or the machine slept. */
 #define LATE_US 1000000
 
-void cli_supervise_begin(struct cli_supervisor *supervisor, struct cli *cli)
+void cli_supervise_begin(struct cli_supervisor *supervisor, struct cli *cli, const char *name)
 {
 	struct pr_err err = { 0 };
 
-	*supervisor = (struct cli_supervisor){ .cli = cli, .looked_us = pr_mono_us() };
+	*supervisor = (struct cli_supervisor){
+		.cli = cli,
+		.name = name,
+		.looked_us = pr_mono_us(),
+	};
 	if (pr_notify_init(&supervisor->notify, &err) < 0)
-		cli_fail(cli, "relay: %s", err.text);
+		cli_fail(cli, "%s: %s", name, err.text);
 	pr_notify_status(&supervisor->notify, "opening the database");
 }
 
@@ -91,16 +95,15 @@ static void heed_silence(struct cli_supervisor *supervisor, const struct pr_rela
 
 	if (health->silent_ms && health->overdue_ms) {
 		cli_fail(supervisor->cli,
-			 "relay: %s hangs and does not stop; what was in flight will be claimed "
+			 "%s: %s hangs and does not stop; what was in flight will be claimed "
 			 "again when its lease has run out",
-			 health->who);
+			 supervisor->name, health->who);
 		_exit(CLI_FAILED);
 	}
 	if (supervisor->silent == (health->silent_ms > 0))
 		return;
 	supervisor->silent = health->silent_ms > 0;
-	pr_log_event(log, PR_LOG_WARN,
-		     supervisor->silent ? "OUTBOX_WORKER_STUCK" : "OUTBOX_WORKER_BACK");
+	pr_log_box(log, PR_LOG_WARN, supervisor->silent ? "WORKER_STUCK" : "WORKER_BACK");
 	if (supervisor->silent) {
 		pr_log_str(log, "thread", health->who);
 		pr_log_int(log, "silent_ms", health->silent_ms);

@@ -15,6 +15,7 @@
 
 struct cli_supervisor {
 	struct cli *cli;
+	const char *name; /* of the command, for messages */
 	struct pr_notify notify;
 	bool ready;    /* the manager knows that we run */
 	bool stopping; /* and that we stop */
@@ -26,7 +27,7 @@ struct cli_supervisor {
 };
 
 /* Before any thread starts. */
-void cli_supervise_begin(struct cli_supervisor *supervisor, struct cli *cli);
+void cli_supervise_begin(struct cli_supervisor *supervisor, struct cli *cli, const char *name);
 
 /* To be called all the time; relay is NULL until it is open. */
 void cli_supervise_look(struct cli_supervisor *supervisor, struct pr_relay *relay);

@@ -9,11 +9,18 @@
 #include <strings.h>
 
 const struct pr_source_ops *const pr_sources[] = {
+	&pr_source_stdin,
 #ifdef PR_WITH_KAFKA
 	&pr_source_kafka,
 #endif
 #ifdef PR_WITH_REDIS
 	&pr_source_redis,
+#endif
+#ifdef PR_WITH_NATS
+	&pr_source_nats,
+#endif
+#ifdef PR_WITH_AMQP
+	&pr_source_amqp,
 #endif
 	NULL,
 };
@@ -108,6 +115,8 @@ int pr_source_open(const char *url, const char *group, int64_t lease_ms, struct 
 	char scheme[32];
 	int status;
 
+	if (strcmp(url, "-") == 0)
+		url = "stdin:";
 	/* Neither error repeats the rest of the URL: a password may be in it. */
 	if (!strchr(url, ':'))
 		return pr_err_set(err, POSTROOM_SINK,

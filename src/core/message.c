@@ -63,18 +63,23 @@ static size_t payload_length(const postroom_message *message)
 	return message->payload_len ? message->payload_len : strlen(message->payload);
 }
 
-int pr_payload_check(const char *payload, size_t len, size_t max, struct pr_err *err)
+int pr_value_check(const char *field, const char *json, size_t len, size_t max, struct pr_err *err)
 {
 	struct pr_json_fault fault;
 
 	if (len > max)
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "payload of %zu bytes is larger than the maximum of %zu", len,
+				  "%s of %zu bytes is larger than the maximum of %zu", field, len,
 				  max);
-	if (!pr_json_check(payload, len, &fault))
-		return pr_err_set(err, POSTROOM_INVALID, "payload is not valid JSON: %s at byte %zu",
+	if (!pr_json_check(json, len, &fault))
+		return pr_err_set(err, POSTROOM_INVALID, "%s is not valid JSON: %s at byte %zu", field,
 				  fault.what, fault.offset + 1);
 	return POSTROOM_OK;
+}
+
+int pr_payload_check(const char *payload, size_t len, size_t max, struct pr_err *err)
+{
+	return pr_value_check("payload", payload, len, max, err);
 }
 
 static int check_content(const postroom_message *message, size_t max, struct pr_err *err)

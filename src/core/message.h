@@ -21,6 +21,8 @@ int pr_message_check(const postroom_message *message, size_t max_payload, struct
  */
 int pr_text_check(const char *field, const char *text, size_t max, struct pr_err *err);
 int pr_name_check(const char *field, const char *text, size_t max, struct pr_err *err);
+/* One JSON value of at most max bytes; the payload's own is the next. */
+int pr_value_check(const char *field, const char *json, size_t len, size_t max, struct pr_err *err);
 int pr_payload_check(const char *payload, size_t len, size_t max, struct pr_err *err);
 
 /* What is written. Strings point into the message or into the struct itself. */

@@ -20,7 +20,7 @@ void pr_log_buried(struct pr_worker *worker)
 	for (size_t i = 0; i < batch->buried_count; i++) {
 		const postroom_delivery *item = &batch->buried[i];
 
-		pr_log_event(&worker->log, PR_LOG_INFO, "OUTBOX_WORKER_DEAD");
+		pr_log_box(&worker->log, PR_LOG_INFO, "WORKER_DEAD");
 		pr_log_str(&worker->log, "id", item->id);
 		pr_log_str(&worker->log, "key", pr_log_key(item));
 		pr_log_int(&worker->log, "attempts", item->attempt);
@@ -44,6 +44,7 @@ struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit)
 			.max_attempts = config->policy.max_attempts,
 			.suspects = !worker->suspected && pr_mono_us() >= worker->suspects_at_us,
 			.block = config->policy.block,
+			.loose = config->loose,
 		},
 		.batch = &worker->batches[first ? 1 : 0],
 		.lease = pr_lease_from_now(config->lease_ms),
@@ -77,7 +78,7 @@ void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next)
 	worker->last_count = (int64_t)count;
 	worker->rest_ms = 0;
 	atomic_fetch_add(&worker->relay->totals.fetched, fetched);
-	pr_log_event(&worker->log, PR_LOG_INFO, "OUTBOX_WORKER_FETCH");
+	pr_log_box(&worker->log, PR_LOG_INFO, "WORKER_FETCH");
 	pr_log_int(&worker->log, "count", fetched);
 	pr_log_end(&worker->log);
 }
@@ -89,8 +90,8 @@ int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err)
 
 	/* What a pass could not settle is the next owner's. */
 	atomic_store(&worker->in_flight, 0);
-	status = worker->store->ops->claim(worker->store, &pr_table_outbox, &next.claim, next.batch,
-					   err);
+	status = worker->store->ops->claim(worker->store, worker->crew->config.table, &next.claim,
+					   next.batch, err);
 	if (status >= 0)
 		pr_claim_receive(worker, &next);
 	else

@@ -116,6 +116,7 @@ void pr_crew_init_log(const struct pr_crew *crew, struct pr_log *log)
 		pr_log_init_call(log, config->log_level, config->log, config->log_context);
 	else
 		pr_log_init(log, STDERR_FILENO, config->log_level, config->log_format);
+	log->box = config->table->box;
 }
 
 static void prepare(struct pr_worker *worker, struct pr_crew *crew, struct pr_outlet *outlet)
@@ -137,6 +138,16 @@ static int open_sink(const struct pr_relay_sink *sink, struct pr_sink **ret, str
 	int status = pr_sink_open_with(sink->url, sink->settings, sink->setting_count, ret, err);
 
 	return status < 0 && sink->name ? pr_err_prefix(err, "sink %.60s", sink->name) : status;
+}
+
+static int open_workers_sink(const struct pr_relay_config *config, const struct pr_relay_sink *sink,
+			     struct pr_sink **ret, struct pr_err *err)
+{
+	if (config->handler.open)
+		return config->handler.open(config->handler.context, ret, err);
+	if (config->callback.publish)
+		return pr_sink_open_callback(&config->callback, ret, err);
+	return open_sink(sink, ret, err);
 }
 
 static int try_sink(const struct pr_relay_sink *given, struct pr_err *err)
@@ -190,9 +201,7 @@ static int add_outlet(struct pr_crew *crew, const struct pr_relay_sink *sink, st
 
 		snprintf(worker->name, sizeof(worker->name), "%.10s %u",
 			 sink->name ? sink->name : "worker", (unsigned)(uint16_t)(i + 1));
-		status = crew->config.callback.publish ?
-				 pr_sink_open_callback(&crew->config.callback, &worker->sink, err) :
-				 open_sink(sink, &worker->sink, err);
+		status = open_workers_sink(&crew->config, sink, &worker->sink, err);
 		if (status < 0)
 			return status;
 	}
@@ -235,7 +244,7 @@ static int add_outlets(struct pr_crew *crew, struct pr_err *err)
 	*only = (struct pr_relay_sink){ .url = config->to,
 					.concurrency = config->concurrency,
 					.rate = config->rate };
-	if (config->to || config->callback.publish)
+	if (config->to || config->callback.publish || config->handler.open)
 		return add_outlet(crew, only, (struct pr_rules){ 0 }, err);
 	if (!pr_route_rules(config->routes, config->route_count, PR_ROUTE_ANY, list, &crew->rules))
 		return pr_err_set(err, POSTROOM_INVALID,
@@ -253,6 +262,8 @@ int pr_crew_make(struct pr_relay *relay, const struct pr_relay_config *config, s
 		return pr_err_nomem(err);
 	crew->relay = relay;
 	crew->config = *config;
+	if (!crew->config.table)
+		crew->config.table = &pr_table_outbox;
 	crew->stop.fd = crew->stop.event = -1;
 	prepare(&crew->janitor, crew, NULL);
 	snprintf(crew->janitor.name, sizeof(crew->janitor.name), "janitor");

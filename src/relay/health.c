@@ -68,6 +68,8 @@ void pr_relay_health(struct pr_relay *relay, struct pr_relay_health *ret)
 				look_at_worker(&crew->outlets[i].workers[n], now_us, ret);
 		}
 	}
+	for (size_t i = 0; i < relay->guest_count; i++)
+		listen_to(relay->guests[i].pulse, relay->guests[i].name, now_us, ret);
 	for (size_t i = 0; i < relay->crew->outlet_count; i++)
 		look_at_sink(&relay->crew->outlets[i], now_us, ret);
 	pthread_mutex_unlock(&relay->lock);

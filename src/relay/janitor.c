@@ -11,9 +11,10 @@
  * 3. An idle relay sweeps with every purge, no more often.
  * 4. Only the messages of the relay's own scope are touched: another relay may
  *    have another max_attempts and retention for the rest. What no route wants is
- *    only counted. The inbox and forgotten keys know no scope: the shortest retention
- *    counts.
+ *    only counted. What is completed in the inbox and forgotten keys know no scope:
+ *    the shortest retention counts.
  * 5. However much there is to do, every chore has its turn in every round.
+ * 6. Who works for the inbox leaves the outbox alone.
  */
 #include "relay/worker.h"
 
@@ -36,8 +37,8 @@ typedef int (*step_fn)(struct pr_worker *worker, int64_t *ret, struct pr_err *er
 static int sweep(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 {
 	struct pr_next next = pr_claim_prepare(worker, AT_ONCE);
-	int status = worker->store->ops->sweep(worker->store, &pr_table_outbox, &next.claim,
-					       next.batch, err);
+	int status = worker->store->ops->sweep(worker->store, worker->crew->config.table,
+					       &next.claim, next.batch, err);
 
 	worker->batch = next.batch;
 	if (status < 0)
@@ -79,12 +80,24 @@ static int forget(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 					  AT_ONCE, true, ret, err);
 }
 
-static int purge_inbox(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
+static int purge_completed(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 {
 	const postroom_inbox_filter old = {
 		.size = sizeof(old),
 		.status = "completed",
 		.older_than_ms = worker->crew->config.inbox_retention_ms,
+	};
+
+	return worker->store->ops->inbox_purge(worker->store, &old, AT_ONCE, true, ret, err);
+}
+
+static int purge_dead_jobs(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
+{
+	const postroom_inbox_filter old = {
+		.size = sizeof(old),
+		.status = "dead",
+		.handler = worker->crew->config.scope.ns,
+		.older_than_ms = worker->crew->config.dead_retention_ms,
 	};
 
 	return worker->store->ops->inbox_purge(worker->store, &old, AT_ONCE, true, ret, err);
@@ -116,16 +129,17 @@ static bool repeat(struct pr_worker *worker, step_fn step)
 static bool purge_all(struct pr_worker *worker)
 {
 	const struct pr_relay_config *config = &worker->crew->config;
+	bool outbox = config->table == &pr_table_outbox;
 	bool more = false;
 
-	if (config->retention_ms >= 0)
+	if (outbox && config->retention_ms >= 0)
 		more |= repeat(worker, purge_delivered);
 	if (config->dead_retention_ms >= 0)
-		more |= repeat(worker, purge_dead);
-	if (config->dedupe_retention_ms >= 0)
+		more |= repeat(worker, outbox ? purge_dead : purge_dead_jobs);
+	if (outbox && config->dedupe_retention_ms >= 0)
 		more |= repeat(worker, forget);
 	if (config->inbox_retention_ms >= 0)
-		more |= repeat(worker, purge_inbox);
+		more |= repeat(worker, purge_completed);
 	return more;
 }
 
@@ -133,7 +147,7 @@ static void tell_unrouted(struct pr_worker *janitor, const struct pr_unrouted *f
 {
 	struct pr_log *log = &janitor->log;
 
-	pr_log_event(log, found->count ? PR_LOG_WARN : PR_LOG_INFO, "OUTBOX_UNROUTED");
+	pr_log_box(log, found->count ? PR_LOG_WARN : PR_LOG_INFO, "UNROUTED");
 	pr_log_int(log, "count", found->count);
 	if (found->count) {
 		pr_log_str(log, "namespace", found->ns);
@@ -154,7 +168,7 @@ void pr_janitor_look_unrouted(struct pr_worker *janitor, bool always)
 		return;
 	/* At the end of a drain everything else has stopped. */
 	if (pr_worker_connect(janitor, always, &err) < 0 ||
-	    janitor->store->ops->unrouted(janitor->store, &pr_table_outbox,
+	    janitor->store->ops->unrouted(janitor->store, janitor->crew->config.table,
 					  &janitor->crew->config.scope, PR_UNROUTED_MOST, &found,
 					  &err) < 0) {
 		pr_store_close(janitor->store);
@@ -185,7 +199,7 @@ void pr_janitor_summarize(struct pr_worker *janitor, bool trouble)
 	pthread_mutex_unlock(&relay->lock);
 	if (!trouble && now.in_flight == 0 && memcmp(before, &now.totals, sizeof(*before)) == 0)
 		return;
-	pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_SUMMARY");
+	pr_log_box(log, PR_LOG_INFO, "WORKER_SUMMARY");
 	pr_log_int(log, "fetched", now.totals.fetched - before->fetched);
 	pr_log_int(log, "delivered", now.totals.delivered - before->delivered);
 	pr_log_int(log, "failed", now.totals.failed - before->failed);

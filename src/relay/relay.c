@@ -43,7 +43,7 @@ int pr_relay_config_check(struct pr_relay_config *config, struct pr_err *err)
 				  "poll-interval %s is more than a third of the lease %s; make one "
 				  "shorter or the other longer",
 				  poll, lease);
-	if (config->publish_timeout_ms > config->lease_ms / 2)
+	if (!config->beats && config->publish_timeout_ms > config->lease_ms / 2)
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "publish-timeout %s is more than half of the lease %s; make one "
 				  "shorter or the other longer",
@@ -175,7 +175,7 @@ int pr_relay_run(struct pr_relay *relay, struct pr_err *err)
 	status = wait_for_crews(relay, status, err);
 	relay->running = false;
 	janitor = &relay->crew->janitor;
-	drained = relay->crew->config.drain && !pr_stop_requested(&relay->stop);
+	drained = pr_crew_drains(relay->crew) && !pr_stop_requested(&relay->stop);
 	pr_relay_stop(relay);
 	pthread_mutex_unlock(&relay->lock);
 	status = pr_crew_join(relay->crew, status, err);
@@ -231,12 +231,12 @@ static void tell_reloaded(struct pr_relay *relay, const char *kept)
 
 	pr_crew_init_log(relay->crew, log);
 	if (*kept) {
-		pr_log_event(log, PR_LOG_WARN, "OUTBOX_RELOAD_KEPT");
+		pr_log_box(log, PR_LOG_WARN, "RELOAD_KEPT");
 		pr_log_str(log, "settings", kept);
 		pr_log_str(log, "advice", "restart the relay to change them");
 		pr_log_end(log);
 	}
-	pr_log_event(log, PR_LOG_INFO, "OUTBOX_RELOADED");
+	pr_log_box(log, PR_LOG_INFO, "RELOADED");
 	pr_log_int(log, "sinks", (int64_t)relay->crew->outlet_count);
 	pr_log_end(log);
 	pr_log_release(log);
@@ -256,8 +256,8 @@ static int change_crews(struct pr_relay *relay, struct pr_crew *crew, struct pr_
 	crew->next = before;
 	relay->crew = crew;
 	atomic_store(&relay->grace_ms, crew->config.shutdown_grace_ms);
-	/* Not the grace: that is for a stop. What is in flight is over before its lease is. */
-	pr_stop_request(&before->stop, before->config.lease_ms);
+	/* Not the grace: that is for a stop. What is in flight is over by then anyway. */
+	pr_stop_request(&before->stop, pr_pass_ms(&before->config));
 	pthread_cond_signal(&relay->ended);
 	return POSTROOM_OK;
 }
@@ -291,6 +291,41 @@ int pr_relay_reload(struct pr_relay *relay, const struct pr_relay_config *config
 void pr_relay_stop(struct pr_relay *relay)
 {
 	pr_stop_request(&relay->stop, atomic_load(&relay->grace_ms));
+}
+
+void pr_relay_finish(struct pr_relay *relay)
+{
+	atomic_store(&relay->finishing, true);
+	/* Whoever sleeps while another one watches gets up. */
+	pthread_mutex_lock(&relay->lock);
+	for (size_t i = 0; i < relay->crew->outlet_count; i++)
+		pr_token_leave(relay->crew->outlets[i].watch);
+	pthread_mutex_unlock(&relay->lock);
+}
+
+int pr_relay_watch(struct pr_relay *relay, const struct pr_pulse *pulse, const char *name,
+		   struct pr_err *err)
+{
+	struct pr_guest *guests = reallocarray(relay->guests, relay->guest_count + 1, sizeof(*guests));
+
+	if (!guests)
+		return pr_err_nomem(err);
+	guests[relay->guest_count++] = (struct pr_guest){ pulse, name };
+	relay->guests = guests;
+	return POSTROOM_OK;
+}
+
+const struct pr_stop *pr_relay_stopping(const struct pr_relay *relay)
+{
+	return &relay->stop;
+}
+
+void pr_relay_add(struct pr_relay *relay, int64_t delivered, int64_t failed, int64_t dead)
+{
+	atomic_fetch_add(&relay->totals.delivered, delivered);
+	atomic_fetch_add(&relay->totals.failed, failed);
+	atomic_fetch_add(&relay->totals.dead, dead);
+	pr_rates_add(&relay->rates, pr_mono_us(), delivered, failed, 0);
 }
 
 void pr_relay_reopen(struct pr_relay *relay)
@@ -340,6 +375,7 @@ void pr_relay_close(struct pr_relay *relay)
 		pr_limit_release(&gate->limit);
 		free(gate);
 	}
+	free(relay->guests);
 	pr_rates_release(&relay->rates);
 	pthread_cond_destroy(&relay->ended);
 	pthread_mutex_destroy(&relay->lock);

@@ -101,6 +101,16 @@ int pr_relay_reload(struct pr_relay *relay, const struct pr_relay_config *config
 void pr_relay_stop(struct pr_relay *relay);
 void pr_relay_reopen(struct pr_relay *relay); /* sinks reopen their files */
 
+/* Ends when nothing is left to do, as with drain: no more is coming. From any thread. */
+void pr_relay_finish(struct pr_relay *relay);
+
+/* For who works beside it, before it runs: to be watched as its own workers are. */
+int pr_relay_watch(struct pr_relay *relay, const struct pr_pulse *pulse, const char *name,
+		   struct pr_err *err);
+const struct pr_stop *pr_relay_stopping(const struct pr_relay *relay);
+/* What others than its workers have done counts as theirs. */
+void pr_relay_add(struct pr_relay *relay, int64_t delivered, int64_t failed, int64_t dead);
+
 struct pr_relay_totals {
 	int64_t fetched, delivered, failed, dead, lost;
 };

@@ -10,6 +10,8 @@
  * 4. Claiming the next batch on the way never stands in the way of settling: if
  *    both together fail, settling alone is tried as ever. None is claimed before
  *    its rate allows some of it.
+ * 5. What the publisher has settled itself, together with its effect, is told and
+ *    counted as all else, and the store does not hear of it again.
  */
 #include "relay/worker.h"
 
@@ -17,7 +19,7 @@ static void tell_failure(struct pr_worker *worker, const postroom_delivery *item
 {
 	struct pr_log *log = &worker->log;
 
-	pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_DISPATCH_FAIL");
+	pr_log_box(log, PR_LOG_INFO, "WORKER_DISPATCH_FAIL");
 	pr_log_str(log, "id", item->id);
 	pr_log_str(log, "key", pr_log_key(item));
 	pr_log_int(log, "retry", item->attempt);
@@ -27,7 +29,7 @@ static void tell_failure(struct pr_worker *worker, const postroom_delivery *item
 	atomic_fetch_add(&worker->relay->totals.failed, 1);
 	if (!item->dead)
 		return;
-	pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_DEAD");
+	pr_log_box(log, PR_LOG_INFO, "WORKER_DEAD");
 	pr_log_str(log, "id", item->id);
 	pr_log_str(log, "key", pr_log_key(item));
 	pr_log_int(log, "attempts", item->attempt);
@@ -44,12 +46,12 @@ static void tell(struct pr_worker *worker, const postroom_delivery *items, size_
 		const postroom_delivery *item = &items[i];
 
 		if (item->settled == POSTROOM_LEASE_LOST) {
-			pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_SKIP_PROCESSED");
+			pr_log_box(log, PR_LOG_INFO, "WORKER_SKIP_PROCESSED");
 			pr_log_str(log, "id", item->id);
 			pr_log_end(log);
 			atomic_fetch_add(&worker->relay->totals.lost, 1);
 		} else if (item->verdict == POSTROOM_DELIVERED) {
-			pr_log_event(log, PR_LOG_INFO, "OUTBOX_WORKER_DISPATCH_SUCCESS");
+			pr_log_box(log, PR_LOG_INFO, "WORKER_DISPATCH_SUCCESS");
 			pr_log_str(log, "id", item->id);
 			pr_log_str(log, "key", pr_log_key(item));
 			pr_log_end(log);
@@ -66,20 +68,45 @@ static void tell(struct pr_worker *worker, const postroom_delivery *items, size_
 		     pr_now_us() - created_us);
 }
 
+static bool is_kept(const postroom_delivery *item)
+{
+	return item->kept;
+}
+
+/* What needs no settling is told, and *items and *count are the others. */
+static int tell_kept(struct pr_worker *worker, postroom_delivery **items, size_t *count,
+		     struct pr_err *err)
+{
+	size_t kept = 0;
+	int status;
+
+	while (kept < *count && !is_kept(&(*items)[kept]))
+		kept++;
+	if (kept == *count)
+		return POSTROOM_OK;
+	status = pr_items_part(worker, *items, *count, is_kept, &kept, err);
+	if (status < 0)
+		return status;
+	tell(worker, *items, kept);
+	*items += kept;
+	*count -= kept;
+	return POSTROOM_OK;
+}
+
 int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t count,
 		    struct pr_err *err)
 {
-	const struct pr_policy *policy = &worker->crew->config.policy;
-	int status;
+	const struct pr_relay_config *config = &worker->crew->config;
+	int status = tell_kept(worker, &items, &count, err);
 
-	if (count == 0)
-		return POSTROOM_OK;
+	if (status < 0 || count == 0)
+		return status;
 	for (;;) {
 		pr_pulse_beat(&worker->pulse, 0);
 		status = pr_worker_connect(worker, true, err);
 		if (status >= 0)
-			status = worker->store->ops->settle(worker->store, &pr_table_outbox, items,
-							    count, policy, err);
+			status = worker->store->ops->settle(worker->store, config->table, items,
+							    count, &config->policy, err);
 		if (status >= 0 || status == POSTROOM_LEASE_LOST)
 			break;
 		if (pr_lease_left_ms(worker->lease) <= 0 || pr_stop_overdue(&worker->crew->stop))
@@ -101,8 +128,10 @@ int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t co
 	struct postroom_store *store = worker->store;
 	int64_t wait_ms;
 	struct pr_next next;
-	int status;
+	int status = tell_kept(worker, &items, &count, err);
 
+	if (status < 0 || count == 0)
+		return status;
 	if (!store || pr_stop_requested(&worker->crew->stop) || !pr_turn_take(worker))
 		return pr_settle_items(worker, items, count, err);
 	worker->taken = pr_limit_take(limit, worker->batch_limit, pr_mono_us(), &wait_ms);
@@ -112,7 +141,7 @@ int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t co
 	}
 	next = pr_claim_prepare(worker, (int32_t)worker->taken);
 	pr_pulse_beat(&worker->pulse, 0);
-	status = store->ops->turn(store, &pr_table_outbox, items, count, &config->policy,
+	status = store->ops->turn(store, config->table, items, count, &config->policy,
 				  &next.claim, next.batch, err);
 	pr_turn_leave(worker);
 	if (status < 0 && status != POSTROOM_LEASE_LOST) {

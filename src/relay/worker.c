@@ -48,7 +48,8 @@ int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *e
 		.schema = crew->config.schema,
 		/* An answer that comes after the lease is worth nothing. */
 		.answer_ms = crew->config.lease_ms,
-		.busy_wait_ms = crew->config.drain ? PR_DRAIN_PATIENCE_MS : -1,
+		.busy_wait_ms = pr_crew_drains(crew) ? PR_DRAIN_PATIENCE_MS : -1,
+		.until_us = worker->hurry_us,
 		.stop = &crew->stop,
 		.pulse = &worker->pulse,
 		.finishing = finishing,
@@ -69,20 +70,25 @@ int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *e
 	return POSTROOM_OK;
 }
 
+void pr_worker_tell_trouble(struct pr_worker *worker, const struct pr_err *err)
+{
+	if (!worker->trouble_since_us)
+		worker->trouble_since_us = pr_mono_us();
+	pr_log_box(&worker->log, PR_LOG_WARN, "STORE_TROUBLE");
+	pr_log_str(&worker->log, "error", err->text);
+	pr_log_end(&worker->log);
+	pr_store_close(worker->store);
+	worker->store = NULL;
+}
+
 int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err)
 {
 	const struct pr_crew *crew = worker->crew;
 
 	if (err->status == POSTROOM_STOPPED)
 		return POSTROOM_OK;
-	if (!worker->trouble_since_us)
-		worker->trouble_since_us = pr_mono_us();
-	pr_log_event(&worker->log, PR_LOG_WARN, "OUTBOX_STORE_TROUBLE");
-	pr_log_str(&worker->log, "error", err->text);
-	pr_log_end(&worker->log);
-	pr_store_close(worker->store);
-	worker->store = NULL;
-	if (crew->config.drain &&
+	pr_worker_tell_trouble(worker, err);
+	if (pr_crew_drains(crew) &&
 	    pr_mono_us() - worker->trouble_since_us >= PR_DRAIN_PATIENCE_MS * 1000LL)
 		return err->status;
 	pr_pulse_beat(&worker->pulse, PAUSE_MAX_MS);
@@ -151,7 +157,7 @@ static void tell_deaf(struct pr_worker *worker)
 {
 	if (worker->store->deaf.status >= 0 || atomic_exchange(&worker->relay->told_deaf, true))
 		return;
-	pr_log_event(&worker->log, PR_LOG_WARN, "OUTBOX_STORE_POLLING");
+	pr_log_box(&worker->log, PR_LOG_WARN, "STORE_POLLING");
 	pr_log_str(&worker->log, "error", worker->store->deaf.text);
 	pr_log_end(&worker->log);
 }
@@ -161,7 +167,7 @@ static int wait_for_work(struct pr_worker *worker, int64_t ms, struct pr_err *er
 	int status;
 
 	pr_pulse_beat(&worker->pulse, ms);
-	status = worker->store->ops->wait(worker->store, &pr_table_outbox,
+	status = worker->store->ops->wait(worker->store, worker->crew->config.table,
 					  &worker->crew->config.scope, ms, err);
 	tell_deaf(worker);
 	return status;
@@ -177,7 +183,8 @@ static int sleep_unwatching(struct pr_worker *worker, struct pr_err *err)
 	};
 	int status = POSTROOM_OK;
 
-	while (status >= 0 && !pr_stop_requested(stop) && !take_watch(worker)) {
+	while (status >= 0 && !pr_stop_requested(stop) && !pr_crew_drains(worker->crew) &&
+	       !take_watch(worker)) {
 		pr_pulse_beat(&worker->pulse, SLEEP_MS);
 		if (poll(fds, 2, SLEEP_MS) == 0)
 			status = wait_for_work(worker, 0, err);
@@ -189,7 +196,7 @@ static int sleep_unwatching(struct pr_worker *worker, struct pr_err *err)
 static void lengthen_rest(struct pr_worker *worker)
 {
 	const struct pr_relay_config *config = &worker->crew->config;
-	int64_t longest_ms = config->drain ? DRAIN_POLL_MS : config->poll_interval_ms;
+	int64_t longest_ms = pr_crew_drains(worker->crew) ? DRAIN_POLL_MS : config->poll_interval_ms;
 	bool was_long = worker->rest_ms >= longest_ms - longest_ms / 4;
 
 	worker->rest_ms = worker->rest_ms ? worker->rest_ms * 2 : 1;
@@ -219,8 +226,8 @@ static int rest_in_vain(struct pr_worker *worker)
 static int rest(struct pr_worker *worker, struct pr_err *err)
 {
 	const struct pr_crew *crew = worker->crew;
-	bool drain = crew->config.drain, idle;
 	int64_t begun_us;
+	bool idle;
 	int status;
 
 	do {
@@ -228,7 +235,8 @@ static int rest(struct pr_worker *worker, struct pr_err *err)
 		lengthen_rest(worker);
 		if (worker->vain)
 			return rest_in_vain(worker);
-		if (worker->rest_ms > PR_STORE_NAP_MS && !drain && !take_watch(worker))
+		if (worker->rest_ms > PR_STORE_NAP_MS && !pr_crew_drains(crew) &&
+		    !take_watch(worker))
 			return sleep_unwatching(worker, err);
 		begun_us = pr_mono_us();
 		status = wait_for_work(worker, worker->rest_ms, err);
@@ -236,7 +244,7 @@ static int rest(struct pr_worker *worker, struct pr_err *err)
 		if (worker->watching)
 			atomic_store(&worker->outlet->quiet, idle);
 		follow_reopen(worker);
-	} while (idle && !drain && !pr_stop_requested(&crew->stop));
+	} while (idle && !pr_crew_drains(crew) && !pr_stop_requested(&crew->stop));
 	worker->vain = pr_mono_us() - begun_us < worker->rest_ms * 1000;
 	return status;
 }
@@ -245,9 +253,11 @@ static int rest(struct pr_worker *worker, struct pr_err *err)
 static int rest_draining(struct pr_worker *worker, bool *ret_done, struct pr_err *err)
 {
 	const struct pr_relay_config *config = &worker->crew->config;
-	struct pr_claim claim = { .scope = config->scope, .block = config->policy.block };
+	struct pr_claim claim = { .scope = config->scope,
+				  .block = config->policy.block,
+				  .loose = config->loose };
 	bool unfinished = true;
-	int status = worker->store->ops->unfinished(worker->store, &pr_table_outbox, &claim,
+	int status = worker->store->ops->unfinished(worker->store, config->table, &claim,
 						    &unfinished, err);
 
 	if (status < 0)
@@ -283,7 +293,7 @@ static int32_t ask_for_work(struct pr_worker *worker, int64_t *ret_wait_ms)
 	if (!pr_limit_enter(limit, &worker->part))
 		return 0;
 	worker->probe = 0;
-	answer = pr_breaker_ask(breaker, now_us, config->lease_ms * 1000, &worker->probe,
+	answer = pr_breaker_ask(breaker, now_us, pr_pass_ms(config) * 1000, &worker->probe,
 				ret_wait_ms);
 	worker->taken = 0;
 	if (answer != PR_BREAKER_OPEN)
@@ -304,7 +314,7 @@ static bool wait_for_sink(struct pr_worker *worker, int64_t wait_ms, struct pr_e
 	char reason[300];
 	int64_t open_ms = pr_breaker_open_ms(pr_worker_breaker(worker), pr_mono_us(), reason);
 
-	if (crew->config.drain && open_ms >= PR_DRAIN_PATIENCE_MS) {
+	if (pr_crew_drains(crew) && open_ms >= PR_DRAIN_PATIENCE_MS) {
 		const char *name = worker->outlet->sink->name;
 
 		pr_err_set(err, POSTROOM_SINK,
@@ -353,7 +363,7 @@ static int work(struct pr_worker *worker)
 		if (worker->probe)
 			pr_breaker_leave(pr_worker_breaker(worker), worker->probe, pr_mono_us());
 		if (status >= 0 && dry)
-			status = crew->config.drain ? rest_draining(worker, &done, err) :
+			status = pr_crew_drains(crew) ? rest_draining(worker, &done, err) :
 						      rest(worker, err);
 		if (status == POSTROOM_SINK || status == POSTROOM_NOMEM)
 			return status;

@@ -32,6 +32,7 @@ struct pr_worker {
 	bool gave_up; /* on a sink that stays away, when draining: the others go on */
 	struct pr_err err;
 	struct postroom_store *store; /* NULL while the database is away */
+	int64_t hurry_us; /* until when it may be opened; 0: as long as it takes */
 	char id[PR_UUID_SIZE];	      /* locked_by, the same through all reconnects */
 	struct pr_sink *sink;
 	struct postroom_batch batches[2]; /* they take turns: each is told after the next was claimed */
@@ -96,6 +97,11 @@ struct pr_crew {
 	int64_t working;	  /* workers that have not ended; under the relay's lock */
 };
 
+struct pr_guest {
+	const struct pr_pulse *pulse;
+	const char *name;
+};
+
 struct pr_relay {
 	struct pr_stop stop;
 	_Atomic int64_t grace_ms;
@@ -103,9 +109,12 @@ struct pr_relay {
 	pthread_cond_t ended; /* a worker has */
 	struct pr_crew *crew; /* who works now, and those before who are not done yet */
 	bool running;
+	struct pr_guest *guests; /* others who are watched */
+	size_t guest_count;
 	struct pr_gate *gates;
 	struct pr_rates rates;
 	_Atomic unsigned reopen_requests;
+	atomic_bool finishing; /* no more is coming */
 	atomic_bool told_deaf; /* that commits do not wake it */
 	_Atomic int64_t unrouted; /* messages that no route wants, when last looked at */
 	struct {
@@ -113,6 +122,12 @@ struct pr_relay {
 	} totals;
 	struct pr_relay_totals summarized; /* by the last summary */
 };
+
+/* Is it to end when nothing is left to do? */
+static inline bool pr_crew_drains(const struct pr_crew *crew)
+{
+	return crew->config.drain || atomic_load(&crew->relay->finishing);
+}
 
 /* Of the worker's sink. */
 static inline struct pr_breaker *pr_worker_breaker(struct pr_worker *worker)
@@ -123,6 +138,15 @@ static inline struct pr_breaker *pr_worker_breaker(struct pr_worker *worker)
 static inline struct pr_limit *pr_worker_limit(struct pr_worker *worker)
 {
 	return &worker->outlet->gate->limit;
+}
+
+/* What a worker has in flight is over after so long, one way or the other. */
+static inline int64_t pr_pass_ms(const struct pr_relay_config *config)
+{
+	int64_t timeout_ms = config->publish_timeout_ms;
+
+	return config->lease_ms +
+	       (config->beats ? timeout_ms + timeout_ms / PR_FLIGHT_END_PART : 0);
 }
 
 /* crew.c: complete, with every sink open and no thread started. */
@@ -155,6 +179,8 @@ int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *e
 
 /* The database failed: says so, closes it, pauses. Gives up only when draining. */
 int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err);
+/* The same, but for the pause: for who has something under way. */
+void pr_worker_tell_trouble(struct pr_worker *worker, const struct pr_err *err);
 
 /* A claim on its way. */
 struct pr_next {
@@ -173,6 +199,11 @@ void pr_turn_leave(struct pr_worker *worker);
 /* The one token of an eventfd; false: another has it. */
 bool pr_token_take(int fd);
 bool pr_token_leave(int fd);
+
+/* Moves those that are to be first before the others, each in their order, and counts them. */
+int pr_items_part(struct pr_worker *worker, postroom_delivery *items, size_t count,
+		  bool (*is_first)(const postroom_delivery *item), size_t *ret_first,
+		  struct pr_err *err);
 
 /* The steps of a pass. */
 int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err);

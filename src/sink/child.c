@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * us ── guard ── shell ── whatever it starts
+ * us ── guard ── shell (or another program) ── whatever it starts
  *
  * The guard is a fork of ours that never becomes another program. It exists
  * because nobody else can end a shell's descendants when we are killed: a
@@ -34,6 +34,8 @@
 #define READS_AT_ONCE 16
 #define READ_SIZE ((size_t)16 * 1024)
 
+/* As shells say it. */
+enum { NOT_EXECUTABLE = 126, NOT_FOUND = 127 };
 enum { WATCH_IN, WATCH_OUT, WATCH_ERR, WATCH_EXIT };
 
 /* By number: glibc has a function for it only since 2.36. */
@@ -84,18 +86,22 @@ __attribute__((noreturn)) static void leave(int status)
 		syscall(SYS_exit_group, status);
 }
 
-/* In the child, about what kept it from becoming the command. */
-__attribute__((noreturn)) static void refuse(const char *text)
+/* In the child, about what kept it from becoming the program. */
+__attribute__((noreturn)) static void refuse(const struct pr_program *program, const char *why,
+					     int status)
 {
-	ssize_t written = write(STDERR_FILENO, text, strlen(text));
+	const char *const words[] = { program->file, " can not be started", why, "\n" };
 
-	(void)written;
-	leave(126);
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+		ssize_t written = write(STDERR_FILENO, words[i], strlen(words[i]));
+
+		(void)written;
+	}
+	leave(status);
 }
 
-__attribute__((noreturn)) static void become(const char *command, char *const *environment)
+__attribute__((noreturn)) static void become(const struct pr_program *program)
 {
-	const char *arguments[] = { "sh", "-c", command, NULL };
 	sigset_t none;
 
 	setpgid(0, 0);
@@ -104,9 +110,13 @@ __attribute__((noreturn)) static void become(const char *command, char *const *e
 		signal(i, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	execve(SHELL, (char *const *)arguments, environment);
-	refuse(errno == E2BIG ? SHELL " can not be started: command and environment are too long"
-			      : SHELL " can not be started");
+	execvpe(program->file, program->arguments, program->environment);
+	if (errno == ENOENT)
+		refuse(program, ": it was not found", NOT_FOUND);
+	refuse(program, errno == E2BIG	? ": command and environment are too long" :
+			errno == EACCES ? ": it may not be executed" :
+					  "",
+	       NOT_EXECUTABLE);
 }
 
 /* Ends as somebody else has. */
@@ -162,9 +172,8 @@ __attribute__((noreturn)) static void watch_over(pid_t shell)
 	end_like(status);
 }
 
-/* pipes holds the child's end of each standard stream. */
-__attribute__((noreturn)) static void guard(const char *command, char *const *environment,
-					    const int pipes[3], pid_t parent)
+__attribute__((noreturn)) static void guard(const struct pr_program *program, const int streams[3],
+					    pid_t parent)
 {
 	int above[3];
 	pid_t shell;
@@ -173,21 +182,21 @@ __attribute__((noreturn)) static void guard(const char *command, char *const *en
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	prctl(PR_SET_PDEATHSIG, SIGUSR1);
 	if (getppid() != parent)
-		leave(126); /* it was gone before the line above */
+		leave(NOT_EXECUTABLE); /* it was gone before the line above */
 	/* Our own standard streams may have been closed, and the pipes be 0 to 2. */
 	for (int i = 0; i < 3; i++)
-		above[i] = fcntl(pipes[i], F_DUPFD, 3);
+		above[i] = fcntl(streams[i], F_DUPFD, 3);
 	for (int i = 0; i < 3; i++) {
 		if (above[i] < 0 || dup2(above[i], i) < 0)
-			leave(126); /* better no command than one with streams of ours */
+			leave(NOT_EXECUTABLE); /* better no command than one with streams of ours */
 	}
 	if (!close_from(3))
-		refuse(SHELL " can not be started: without close_range it has our files");
+		refuse(program, ": without close_range it has our files", NOT_EXECUTABLE);
 	shell = _Fork();
 	if (shell == 0)
-		become(command, environment);
+		become(program);
 	if (shell < 0)
-		refuse(SHELL " can not be started: no more processes");
+		refuse(program, ": no more processes", NOT_EXECUTABLE);
 	setpgid(shell, shell); /* both do it: whoever comes first, the group is there */
 	close_from(0);
 	watch_over(shell);
@@ -209,7 +218,7 @@ static bool make_pipes(int ours[3], int theirs[3])
 	return true;
 }
 
-static pid_t fork_child(const char *command, char *const *environment, const int pipes[3])
+static pid_t fork_child(const struct pr_program *program, const int streams[3])
 {
 	sigset_t all, before;
 	pid_t parent = getpid(), pid;
@@ -219,7 +228,7 @@ static pid_t fork_child(const char *command, char *const *environment, const int
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pid = fork();
 	if (pid == 0)
-		guard(command, environment, pipes, parent);
+		guard(program, streams, parent);
 	code = errno;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	errno = code;
@@ -237,10 +246,9 @@ static void abandon(pid_t pid)
 	errno = code;
 }
 
-static bool start(struct pr_child *child, const char *command, char *const *environment,
-		  const int theirs[3])
+static bool start(struct pr_child *child, const struct pr_program *program, const int streams[3])
 {
-	child->pid = fork_child(command, environment, theirs);
+	child->pid = fork_child(program, streams);
 	if (child->pid < 0)
 		return false;
 	child->pidfd = open_pidfd(child->pid);
@@ -253,11 +261,13 @@ static bool start(struct pr_child *child, const char *command, char *const *envi
 int pr_child_start(struct pr_child *child, const char *command, char *const *environment,
 		   const void *input, size_t len, struct pr_err *err)
 {
+	const char *const arguments[] = { "sh", "-c", command, NULL };
+	const struct pr_program shell = { SHELL, (char *const *)arguments, environment };
 	int ours[3] = { -1, -1, -1 }, theirs[3] = { -1, -1, -1 };
 	bool good;
 
 	*child = (struct pr_child){ .pidfd = -1, .input = input, .input_left = len, .status = -1 };
-	good = make_pipes(ours, theirs) && start(child, command, environment, theirs);
+	good = make_pipes(ours, theirs) && start(child, &shell, theirs);
 	child->in = ours[0];
 	child->out.fd = ours[1];
 	child->err.fd = ours[2];
@@ -272,6 +282,17 @@ int pr_child_start(struct pr_child *child, const char *command, char *const *env
 	for (int i = 0; i < 3; i++)
 		close_fd(&theirs[i]);
 	return good ? POSTROOM_OK : POSTROOM_SINK;
+}
+
+int pr_child_spawn(struct pr_child *child, const struct pr_program *program, const int streams[3],
+		   struct pr_err *err)
+{
+	*child = (struct pr_child){
+		.pidfd = -1, .in = -1, .out.fd = -1, .err.fd = -1, .status = -1
+	};
+	if (start(child, program, streams))
+		return POSTROOM_OK;
+	return pr_err_errno(err, POSTROOM_SINK, "%s can not be started", program->file);
 }
 
 void pr_child_watch(const struct pr_child *child, struct pollfd fds[PR_CHILD_FDS])

@@ -58,6 +58,19 @@ int pr_child_check(struct pr_err *err);
 int pr_child_start(struct pr_child *child, const char *command, char *const *environment,
 		   const void *input, size_t len, struct pr_err *err);
 
+struct pr_program {
+	const char *file;	/* a path, or sought in PATH */
+	char *const *arguments; /* end in NULL, as the next do */
+	char *const *environment;
+};
+
+/*
+ * The same for any program, with standard streams that stay the caller's business: of
+ * the child's descriptors only its end is watched and served.
+ */
+int pr_child_spawn(struct pr_child *child, const struct pr_program *program, const int streams[3],
+		   struct pr_err *err);
+
 void pr_child_watch(const struct pr_child *child, struct pollfd fds[PR_CHILD_FDS]);
 
 /* Does what poll() found possible and what is due. True: reaped, all descriptors closed. */

@@ -7,7 +7,8 @@
  *    it was delivered: what follows a failure stays UNTRIED.
  * 3. No child outlives publish().
  * 4. A verdict comes from the command's end alone: 0 delivered, 65 rejected, 126
- *    and 127 (not executable, not found) unreachable, all else failed.
+ *    and 127 (not executable, not found) unreachable, all else failed. What has lost
+ *    its lease is made to end, and stays UNTRIED.
  *
  * The child sees our environment and POSTROOM_…; each of those is always set,
  * and empty where the message has none.
@@ -17,7 +18,7 @@
 #include "sink/child.h"
 #include "sink/queue.h"
 
-#include <stdint.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@ struct run {
 	postroom_delivery *item; /* NULL: free */
 	int64_t deadline_us;
 	const char *cut_short; /* why it was made to end, or NULL */
+	bool lost; /* because it is no longer ours */
 };
 
 static const char *const variables[] = {
@@ -47,6 +49,7 @@ static const char *const variables[] = {
 	"POSTROOM_DEDUPE_KEY",
 	"POSTROOM_CORRELATION_ID",
 	"POSTROOM_ATTEMPT",
+	"POSTROOM_CLAIM",
 	"POSTROOM_HEADERS",
 	"POSTROOM_CONTENT_TYPE",
 };
@@ -105,7 +108,7 @@ static void close_exec(struct pr_sink *sink)
 /* fork() copies it all, so that one set of variables serves every message in turn. */
 static bool set_variables(struct exec_sink *exec, const postroom_delivery *item)
 {
-	char attempt[16];
+	char attempt[16], claim[24];
 	const char *const values[VARIABLES] = {
 		item->id,
 		item->topic,
@@ -115,6 +118,7 @@ static bool set_variables(struct exec_sink *exec, const postroom_delivery *item)
 		item->dedupe_key,
 		item->correlation_id,
 		attempt,
+		claim,
 		item->headers,
 		item->content_type,
 	};
@@ -122,6 +126,7 @@ static bool set_variables(struct exec_sink *exec, const postroom_delivery *item)
 	char *at;
 
 	snprintf(attempt, sizeof(attempt), "%d", item->attempt);
+	snprintf(claim, sizeof(claim), "%" PRId64, item->fence);
 	pr_buf_reset(text);
 	for (size_t i = 0; i < VARIABLES; i++) {
 		pr_buf_puts(text, variables[i]);
@@ -159,6 +164,7 @@ static void begin(struct exec_sink *exec, postroom_delivery *item, const struct 
 	run->item = item;
 	run->deadline_us = pr_mono_us() + flight->timeout_ms * 1000;
 	run->cut_short = NULL;
+	run->lost = false;
 	exec->running++;
 }
 
@@ -240,9 +246,10 @@ static void finish(struct exec_sink *exec, struct run *run, const struct pr_flig
 	else if (child->status == EXIT_NOT_EXECUTABLE || child->status == EXIT_NOT_FOUND)
 		verdict = POSTROOM_UNREACHABLE;
 
-	if (verdict == POSTROOM_DELIVERED)
+	/* What is lost whoever has it now will judge. */
+	if (!run->lost && verdict == POSTROOM_DELIVERED)
 		pr_sink_judge(run->item, 1, verdict, flight, NULL);
-	else
+	else if (!run->lost)
 		judge(run, verdict, ending, flight);
 	run->item = NULL;
 	exec->running--;
@@ -264,6 +271,10 @@ static void enforce(struct run *run, const struct pr_flight *flight, int64_t now
 		if (!run->cut_short)
 			run->cut_short = "stopped";
 		pr_child_end(&run->child, now_us, 0);
+	} else if (!run->cut_short && pr_flight_lost(flight)) {
+		run->cut_short = "the lease was lost";
+		run->lost = true;
+		pr_child_end(&run->child, now_us, kill_after_ms(flight));
 	} else if (!run->cut_short && now_us >= run->deadline_us) {
 		pr_duration_format(flight->timeout_ms, limit);
 		run->cut_short = pr_arena_printf(flight->arena, "timed out after %s", limit);

@@ -268,7 +268,9 @@ static void attend(struct pr_http *http, const struct pr_flight *flight)
 	}
 	if (finish(http, flight))
 		return;
-	if (pr_stop_overdue(flight->stop)) {
+	if (pr_flight_lost(flight)) {
+		give_up(http, POSTROOM_UNTRIED, flight, NULL);
+	} else if (pr_stop_overdue(flight->stop)) {
 		give_up(http, POSTROOM_UNREACHABLE, flight, "stopped");
 	} else {
 		wait_ms = pr_flight_wait(flight, &stop, INT64_MAX);

@@ -37,7 +37,7 @@ size_t *pr_sink_order(postroom_delivery *items, size_t count, struct pr_arena *a
 		return NULL;
 	for (size_t i = 0; i < count; i++) {
 		before[i] = PR_SINK_NONE;
-		if (items[i].key)
+		if (pr_sink_is_ordered(&items[i]))
 			sorted[keyed++] = i;
 	}
 	qsort_r(sorted, keyed, sizeof(*sorted), compare_keys_and_places, items);

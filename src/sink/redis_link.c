@@ -185,7 +185,7 @@ static int probe_disk(struct pr_redis_link *link, const struct pr_flight *flight
 		return err->status;
 	if (says_no(reply) && !link->warned) {
 		link->warned = true;
-		pr_log_event(flight->log, PR_LOG_WARN, "OUTBOX_SINK_WARNING");
+		pr_log_box(flight->log, PR_LOG_WARN, "SINK_WARNING");
 		pr_log_str(flight->log, "sink", "redis");
 		pr_log_str(flight->log, "warning",
 			   "appendonly is off: what is delivered is lost when the server "

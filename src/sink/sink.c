@@ -216,15 +216,37 @@ bool pr_flight_may_begin(const struct pr_flight *flight)
 	return !pr_stop_requested(flight->stop) && pr_mono_us() < flight->begin_until_us;
 }
 
+bool pr_flight_lost(const struct pr_flight *flight)
+{
+	return flight->beat && pr_mono_us() >= flight->beat->until_us;
+}
+
+/* Until when to wait at most, so that the lease is renewed in time, and its end is noticed. */
+static int64_t keep_lease(const struct pr_flight *flight, int64_t until_us)
+{
+	struct pr_beat *beat = flight->beat;
+
+	/* Who finds it over may have stood still for long: it is not renewed, others may be at work. */
+	if (!beat || pr_flight_lost(flight))
+		return until_us;
+	if (pr_mono_us() >= beat->next_us)
+		beat->renew(beat);
+	if (beat->next_us < until_us)
+		until_us = beat->next_us;
+	return beat->until_us < until_us ? beat->until_us : until_us;
+}
+
 int pr_flight_wait(const struct pr_flight *flight, struct pollfd *ret_own, int64_t until_us)
 {
 	/* Asked first: what is requested in between wakes at once. */
 	int news = pr_stop_news_fd(flight->stop);
+	int64_t kept_us = keep_lease(flight, until_us);
 	int64_t stop_us = pr_stop_deadline_us(flight->stop);
 	int64_t now_us = pr_mono_us();
 	int64_t left_ms;
 
 	*ret_own = (struct pollfd){ .fd = news, .events = POLLIN };
+	until_us = kept_us;
 	if (stop_us && stop_us < until_us)
 		until_us = stop_us > now_us ? stop_us : now_us + OVERDUE_PAUSE_US;
 	left_ms = until_us > now_us ? (until_us - now_us + 999) / 1000 : 0;

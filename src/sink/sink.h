@@ -35,8 +35,8 @@ struct pr_flight {
 };
 
 /*
- * A flight may take longer than the lease: pr_flight_poll() renews it on the way.
- * Who waits by other means asks pr_flight_lost() often enough.
+ * A flight may take longer than the lease: pr_flight_poll() and pr_flight_wait()
+ * renew it on the way, as often as they are called.
  */
 struct pr_beat {
 	void (*renew)(struct pr_beat *beat); /* sets next_us, and until_us if it could */
@@ -157,6 +157,12 @@ void pr_sink_put_line(struct pr_buf *out, const postroom_delivery *item);
 /* The same verdict for all of them. reason may be NULL. */
 void pr_sink_judge(postroom_delivery *items, size_t count, postroom_verdict verdict,
 		   const struct pr_flight *flight, const char *reason);
+
+/* Its key puts it in an order with others. */
+static inline bool pr_sink_is_ordered(const postroom_delivery *item)
+{
+	return item->key && !item->loose;
+}
 
 /*
  * Of each item, where the one of its namespace, topic and key before it is, or

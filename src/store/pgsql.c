@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The PostgreSQL store: one connection, its errors, its statements.
+ * The PostgreSQL store: one connection and its statements.
  *
  * 1. Every wait for the server is one function that also watches the stop and
  *    the clock; a connection whose answer did not come in time is closed, since
@@ -14,175 +14,12 @@
 #include "base/time.h"
 #include "base/url.h"
 
-#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char *const schemes[] = { "postgres", "postgresql", NULL };
-
-/* What the server's code means to us. */
-static int status_of(const char *sqlstate)
-{
-	static const struct {
-		const char *prefix;
-		int status;
-	} known[] = {
-		{ "40001", POSTROOM_BUSY },	     /* serialization failure */
-		{ "40P01", POSTROOM_BUSY },	     /* deadlock */
-		{ "55P03", POSTROOM_BUSY },	     /* lock not available */
-		{ "57014", POSTROOM_BUSY },	     /* cancelled: statement timeout */
-		{ "42P01", POSTROOM_SCHEMA },	     /* no such table */
-		{ "42883", POSTROOM_SCHEMA },	     /* no such function */
-		{ "42703", POSTROOM_SCHEMA },	     /* no such column */
-		{ "3F000", POSTROOM_SCHEMA },	     /* no such schema */
-		{ "25006", POSTROOM_UNAVAILABLE },   /* read-only: a standby */
-		{ "08", POSTROOM_UNAVAILABLE },	     /* connection */
-		{ "57P", POSTROOM_UNAVAILABLE },     /* shut down, starting up, terminated */
-		{ "53300", POSTROOM_UNAVAILABLE },   /* too many connections */
-	};
-
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-		if (strncmp(sqlstate, known[i].prefix, strlen(known[i].prefix)) == 0)
-			return known[i].status;
-	}
-	return POSTROOM_DATABASE;
-}
-
-/* What to do about it, for people. */
-static const char *advice_for(const char *sqlstate)
-{
-	static const struct {
-		const char *prefix;
-		const char *advice;
-	} known[] = {
-		{ "42P01", "; run `postroom migrate`" },
-		{ "42883", "; run `postroom migrate`" },
-		{ "3F000", "; create the schema or name another with --schema, then run `postroom migrate`" },
-		{ "28P01", "; check user and password in the database URL" },
-		{ "28000", "; check the user and the server's pg_hba.conf" },
-		{ "3D000", "; create it or name another in the database URL" },
-		{ "53100", "; make room on the server, nothing is lost" },
-		{ "53300", "; use fewer workers or raise max_connections" },
-		{ "25006", "; this is a standby: name the primary, or all hosts and "
-			   "target_session_attrs=read-write" },
-		{ "40001", "; try the transaction again" },
-		{ "40P01", "; try the transaction again" },
-		{ "55P03", "; another session holds a lock, try again" },
-	};
-
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-		if (strcmp(sqlstate, known[i].prefix) == 0)
-			return known[i].advice;
-	}
-	return "";
-}
-
-/* 42501 names the object; which privilege is wanted on it follows from what was being done. */
-static const char *privilege_for(const char *message, const char *doing)
-{
-	static const struct {
-		const char *object;
-		const char *doing;
-		const char *advice;
-	} known[] = {
-		{ "sequence postroom_sleepers", "enqueue", "SELECT" },
-		{ "sequence postroom_sleepers", "", "SELECT and UPDATE" },
-		{ "sequence ", "", "USAGE" },
-		{ "schema ", "creating ", "CREATE" },
-		{ "schema ", "", "USAGE" },
-		{ "database ", "creating ", "CREATE" },
-		{ "database ", "", "CONNECT" },
-		{ "table postroom_outbox", "enqueue",
-		  "INSERT, and SELECT of id, namespace, topic and dedupe_key," },
-		{ "table postroom_dedupe", "enqueue", "SELECT and INSERT" },
-		{ "table postroom_dedupe", "", "SELECT, UPDATE and DELETE" },
-		{ "table postroom_history", "", "SELECT, INSERT, UPDATE and DELETE" },
-		{ "table postroom_lanes", "changing ", "to be that of the owner, who may do all" },
-		{ "table postroom_lanes", "", "SELECT and UPDATE" },
-		{ "table postroom_outbox", "purging ", "SELECT, UPDATE and DELETE" },
-		{ "table postroom_outbox", "claiming ", "SELECT and UPDATE" },
-		{ "table postroom_outbox", "settling ", "SELECT and UPDATE" },
-		{ "table postroom_outbox", "renewing ", "SELECT and UPDATE" },
-		{ "table postroom_outbox", "retrying ", "SELECT and UPDATE" },
-		{ "table postroom_inbox", "inbox ",
-		  "INSERT, and SELECT of id, handler_name and status," },
-		{ "table postroom_inbox", "purging ", "SELECT, UPDATE and DELETE" },
-		{ "table postroom_inbox", "retrying ", "SELECT and UPDATE" },
-		{ "table ", "", "SELECT" },
-		{ "view ", "", "SELECT" },
-	};
-
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-		if (strstr(message, known[i].object) &&
-		    strncmp(doing, known[i].doing, strlen(known[i].doing)) == 0)
-			return known[i].advice;
-	}
-	return "more rights";
-}
-
-/* The first line, without the severity, the code and the newline. */
-static int first_line(const char *message, const char **ret)
-{
-	const char *at = strstr(message, ":  ");
-	size_t len;
-
-	at = at && at < message + strcspn(message, "\n") ? at + 3 : message;
-	if (strspn(at, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5 && at[5] == ':' && at[6] == ' ')
-		at += 7;
-	len = strcspn(at, "\n");
-	*ret = at;
-	return len > INT_MAX ? INT_MAX : (int)len;
-}
-
-/* A connection that failed has no result; with verbose errors its message carries the code. */
-static void code_in_message(const char *message, char out[6])
-{
-	out[0] = '\0';
-	for (const char *at = strstr(message, ":  "); at; at = strstr(at + 3, ":  ")) {
-		if (strspn(at + 3, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5 && at[8] == ':') {
-			memcpy(out, at + 3, 5);
-			out[5] = '\0';
-			return;
-		}
-	}
-}
-
-int pr_pgsql_fail(PGconn *conn, const PGresult *result, const char *where, const char *doing,
-		  struct pr_err *err)
-{
-	const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
-	const char *message = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
-	char code[6] = "";
-	const char *line;
-	int len, status;
-
-	if (!conn)
-		return pr_err_nomem(err);
-	if (!message)
-		message = PQerrorMessage(conn);
-	if (state)
-		snprintf(code, sizeof(code), "%s", state);
-	else
-		code_in_message(message, code);
-	/* libpq gave up before the server could say so. */
-	if (!*code && PQconnectionNeedsPassword(conn))
-		strcpy(code, "28P01");
-	if (!*code && PQstatus(conn) == CONNECTION_BAD)
-		status = POSTROOM_UNAVAILABLE;
-	else
-		status = status_of(code);
-	len = first_line(message, &line);
-	if (strcmp(code, "42501") == 0)
-		pr_err_set(err, status, "%s: %s: %.*s; the role needs %s there, see docs/postgres.md",
-			   doing, where, len, line, privilege_for(message, doing));
-	else
-		pr_err_set(err, status, "%s: %s: %.*s%s", doing, where, len, line, advice_for(code));
-	if (err)
-		memcpy(err->sqlstate, code, sizeof(err->sqlstate));
-	return status;
-}
 
 static int fail(struct pgsql_store *store, const PGresult *result, const char *doing,
 		struct pr_err *err)
@@ -219,6 +56,8 @@ static int poll_ms(const struct pgsql_store *store, int64_t until_us)
 int pr_pgsql_wait_socket(struct pgsql_store *store, short events, int64_t until_us,
 			 bool heed_request, const char *doing, struct pr_err *err)
 {
+	if (store->base.until_us && (!until_us || store->base.until_us < until_us))
+		until_us = store->base.until_us;
 	for (;;) {
 		struct pollfd fds[2] = {
 			{ .fd = PQsocket(store->conn), .events = events },
@@ -247,8 +86,7 @@ static int abandon(struct pgsql_store *store, int status)
 	return status;
 }
 
-/* The one result of what was sent. NULL with err filled. */
-static PGresult *await(struct pgsql_store *store, const char *doing, struct pr_err *err)
+PGresult *pr_pgsql_await(struct pgsql_store *store, const char *doing, struct pr_err *err)
 {
 	int64_t until_us = store->answer_ms ? pr_mono_us() + store->answer_ms * 1000 : 0;
 	PGresult *result = NULL, *next;
@@ -321,7 +159,7 @@ PGresult *pr_pgsql_query(struct pgsql_store *store, const char *sql, struct pgsq
 		fail(store, NULL, doing, err);
 		return NULL;
 	}
-	return checked(store, await(store, doing, err), doing, err);
+	return checked(store, pr_pgsql_await(store, doing, err), doing, err);
 }
 
 int pr_pgsql_go_by_index(struct pgsql_store *store, struct pr_err *err)
@@ -342,118 +180,143 @@ int pr_pgsql_go_by_index(struct pgsql_store *store, struct pr_err *err)
 
 #define NAME_SIZE 32
 
-static void name_of(const struct pgsql_store *store, enum pgsql_slot slot, char out[NAME_SIZE])
+static size_t index_of(const struct pr_table *table)
 {
-	snprintf(out, NAME_SIZE, "postroom_%u", store->slots[slot].number);
+	return table == &pr_table_inbox;
+}
+
+static void name_of(enum pgsql_slot slot, const struct pr_table *table, char out[NAME_SIZE])
+{
+	snprintf(out, NAME_SIZE, "postroom_%zu_%d", index_of(table), (int)slot);
 }
 
 static bool prepare(struct pgsql_store *store, enum pgsql_slot slot, const struct pr_table *table,
 		    const char *sql, const char *doing, struct pr_err *err)
 {
+	struct pgsql_kept *kept = &store->slots[index_of(table)][slot];
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	char name[NAME_SIZE];
 
-	if (store->slots[slot].table != table) {
-		free(store->slots[slot].sql);
-		store->slots[slot].sql = pr_pgsql_sql(store, table, sql);
-		store->slots[slot].table = table;
-		store->slots[slot].prepared = false;
-	}
-	if (!store->slots[slot].sql) {
-		store->slots[slot].table = NULL;
+	if (!kept->sql)
+		kept->sql = pr_pgsql_sql(store, table, sql);
+	if (!kept->sql) {
 		pr_err_nomem(err);
 		return false;
 	}
-	if (store->pooled || store->slots[slot].prepared)
+	if (store->pooled || kept->prepared)
 		return true;
-	/* A new name each time: the old one may still stand for another table's statement. */
-	store->slots[slot].number = ++store->prepared;
-	name_of(store, slot, name);
-	if (!PQsendPrepare(store->conn, name, store->slots[slot].sql, 0, NULL)) {
+	name_of(slot, table, name);
+	if (!PQsendPrepare(store->conn, name, kept->sql, 0, NULL)) {
 		fail(store, NULL, doing, err);
 		return false;
 	}
-	result = checked(store, await(store, doing, err), doing, err);
-	store->slots[slot].prepared = result != NULL;
-	return store->slots[slot].prepared;
+	result = checked(store, pr_pgsql_await(store, doing, err), doing, err);
+	kept->prepared = result != NULL;
+	return kept->prepared;
+}
+
+static int send_kept(struct pgsql_store *store, enum pgsql_slot slot, const struct pr_table *table,
+		     const struct pgsql_params *params, bool binary)
+{
+	char name[NAME_SIZE];
+
+	if (store->pooled)
+		return PQsendQueryParams(store->conn, store->slots[index_of(table)][slot].sql,
+					 params->count, NULL, params->values, params->lengths,
+					 params->formats, binary);
+	name_of(slot, table, name);
+	return PQsendQueryPrepared(store->conn, name, params->count, params->values,
+				   params->lengths, params->formats, binary);
 }
 
 PGresult *pr_pgsql_run(struct pgsql_store *store, enum pgsql_slot slot,
 		       const struct pr_table *table, const char *sql, struct pgsql_params *params,
 		       bool binary, const char *doing, struct pr_err *err)
 {
-	char name[NAME_SIZE];
-	int sent;
-
 	if (!connected(store, doing, err))
 		return NULL;
 	if (!prepare(store, slot, table, sql, doing, err))
 		return NULL;
-	name_of(store, slot, name);
-	if (store->pooled)
-		sent = PQsendQueryParams(store->conn, store->slots[slot].sql, params->count, NULL,
-					 params->values, params->lengths, params->formats, binary);
-	else
-		sent = PQsendQueryPrepared(store->conn, name, params->count, params->values,
-					   params->lengths, params->formats, binary);
-	if (!sent) {
+	if (!send_kept(store, slot, table, params, binary)) {
 		fail(store, NULL, doing, err);
 		return NULL;
 	}
-	return checked(store, await(store, doing, err), doing, err);
+	return checked(store, pr_pgsql_await(store, doing, err), doing, err);
 }
 
-static bool send_step(struct pgsql_store *store, struct pgsql_step *step)
-{
-	const struct pgsql_params *params = step->params;
-	char name[NAME_SIZE];
-
-	if (store->pooled)
-		return PQsendQueryParams(store->conn, store->slots[step->slot].sql, params->count,
-					 NULL, params->values, params->lengths, params->formats,
-					 step->binary);
-	name_of(store, step->slot, name);
-	return PQsendQueryPrepared(store->conn, name, params->count, params->values,
-				   params->lengths, params->formats, step->binary);
-}
-
-/* The results of a pipeline, and what marks its end. */
-static bool collect(struct pgsql_store *store, struct pgsql_step *steps, size_t count,
-		    const char *doing, struct pr_err *err)
+/* The answers of a pipeline, and what marks its end. */
+static bool collect(struct pgsql_store *store, const struct pgsql_pipe *pipe, const char *doing,
+		    struct pr_err *err)
 {
 	bool fine = true;
 
-	for (size_t i = 0; i <= count; i++) {
-		PGresult *result = await(store, doing, err);
+	for (size_t i = 0; i <= pipe->count; i++) {
+		PGresult *result = pr_pgsql_await(store, doing, err);
 
 		if (!result) {
 			abandon(store, POSTROOM_UNAVAILABLE);
 			return false;
 		}
-		if (i == count || PQresultStatus(result) == PGRES_PIPELINE_ABORTED)
+		if (i == pipe->count || PQresultStatus(result) == PGRES_PIPELINE_ABORTED)
 			PQclear(result);
-		else if (!(steps[i].result = checked(store, result, doing, err)))
-			fine = false;
+		else
+			fine &= pipe->answer(store, pipe->context, i, result, err);
 	}
 	PQexitPipelineMode(store->conn);
 	return fine;
 }
 
+int pr_pgsql_pipe(struct pgsql_store *store, const struct pgsql_pipe *pipe, const char *doing,
+		  struct pr_err *err)
+{
+	bool fine = true;
+
+	if (!connected(store, doing, err))
+		return err->status;
+	PQenterPipelineMode(store->conn);
+	for (size_t i = 0; fine && i < pipe->count; i++)
+		fine = pipe->send(store, pipe->context, i);
+	if (!fine || !PQpipelineSync(store->conn))
+		return abandon(store, fail(store, NULL, doing, err));
+	return collect(store, pipe, doing, err) ? POSTROOM_OK : err->status;
+}
+
+struct stepping {
+	const struct pr_table *table;
+	struct pgsql_step *steps;
+	const char *doing;
+};
+
+static bool send_step(struct pgsql_store *store, void *context, size_t i)
+{
+	const struct stepping *stepping = context;
+	const struct pgsql_step *step = &stepping->steps[i];
+
+	return send_kept(store, step->slot, stepping->table, step->params, step->binary);
+}
+
+static bool end_step(struct pgsql_store *store, void *context, size_t i, PGresult *result,
+		     struct pr_err *err)
+{
+	const struct stepping *stepping = context;
+
+	stepping->steps[i].result = checked(store, result, stepping->doing, err);
+	return stepping->steps[i].result != NULL;
+}
+
 int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
 		     struct pgsql_step *steps, size_t count, const char *doing, struct pr_err *err)
 {
+	struct stepping stepping = { .table = table, .steps = steps, .doing = doing };
 	bool fine = connected(store, doing, err);
 
 	for (size_t i = 0; fine && i < count; i++)
 		fine = prepare(store, steps[i].slot, table, steps[i].sql, doing, err);
-	if (!fine)
-		return err->status;
-	PQenterPipelineMode(store->conn);
-	for (size_t i = 0; fine && i < count; i++)
-		fine = send_step(store, &steps[i]);
-	if (!fine || !PQpipelineSync(store->conn))
-		return abandon(store, fail(store, NULL, doing, err));
-	if (collect(store, steps, count, doing, err))
+	if (fine && pr_pgsql_pipe(store, &(struct pgsql_pipe){ .send = send_step,
+							       .answer = end_step,
+							       .context = &stepping,
+							       .count = count },
+				  doing, err) >= 0)
 		return POSTROOM_OK;
 	for (size_t i = 0; i < count; i++) {
 		PQclear(steps[i].result);
@@ -469,8 +332,9 @@ static void close_store(struct postroom_store *base)
 	if (store->box)
 		store->box->ops->free(store->box);
 	PQfinish(store->conn);
-	for (size_t i = 0; i < PG_SLOTS; i++)
-		free(store->slots[i].sql);
+	for (size_t i = 0; i < 2 * PG_SLOTS; i++)
+		free(store->slots[i / PG_SLOTS][i % PG_SLOTS].sql);
+	free(store->statement);
 	for (size_t i = 0; i < sizeof(store->arrays) / sizeof(store->arrays[0]); i++)
 		pr_buf_release(&store->arrays[i]);
 	pr_buf_release(&store->lanes);
@@ -491,6 +355,8 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 	if (!store)
 		return pr_err_nomem(err);
 	store->answer_ms = config->answer_ms;
+	store->statement_ms = config->statement_ms;
+	store->base.until_us = config->until_us;
 	store->stop = config->stop;
 	store->pulse = config->pulse;
 	store->rules = config->rules;
@@ -556,6 +422,10 @@ const struct pr_store_ops pr_store_pgsql = {
 	.wait = pr_pgsql_wait,
 	.unfinished = pr_pgsql_unfinished,
 	.unrouted = pr_pgsql_unrouted,
+	.take_in = pr_pgsql_take_in,
+	.apply = pr_pgsql_apply,
+	.check_statement = pr_pgsql_check_statement,
+	.progress = pr_pgsql_progress,
 	.list = pr_pgsql_list,
 	.show = pr_pgsql_show,
 	.retry = pr_pgsql_retry,

@@ -7,7 +7,7 @@
 
 #include <libpq-fe.h>
 
-/* Statements that are kept, one of each. */
+/* Statements that are kept, one of each for each table. */
 enum pgsql_slot {
 	PG_CLAIM_EXPIRED,
 	PG_CLAIM_ITSELF,
@@ -36,6 +36,12 @@ enum pgsql_slot {
 	PG_HUSH,
 	PG_UNFINISHED,
 	PG_UNROUTED,
+	PG_BEGIN,
+	PG_BY_INDEX,
+	PG_AS_BEFORE,
+	PG_TAKE_IN,
+	PG_TAKE_IN_ORDERED,
+	PG_PROGRESS,
 	PG_SLOTS
 };
 
@@ -110,13 +116,14 @@ struct pgsql_store {
 	enum pr_lease_kind own_kind;
 	/* See pgsql_settle.c. */
 	struct pr_buf arrays[PG_SETTLE_ARRAYS];
-	unsigned prepared; /* names given so far */
-	struct {
+	struct pgsql_kept {
 		char *sql;
-		const struct pr_table *table;
 		bool prepared;
-		unsigned number; /* of its name */
-	} slots[PG_SLOTS];
+	} slots[2][PG_SLOTS]; /* of the outbox, of the inbox */
+	/* See pgsql_statement.c. */
+	int64_t statement_ms; /* what it may take; 0: as long as it does */
+	char *statement;     /* the user's, as it was prepared */
+	unsigned statements; /* names given so far */
 };
 
 static inline struct pgsql_store *pgsql_store(struct postroom_store *store)
@@ -127,6 +134,13 @@ static inline struct pgsql_store *pgsql_store(struct postroom_store *store)
 /* What the server or libpq said, as a status and a sentence: "doing: …". */
 int pr_pgsql_fail(PGconn *conn, const PGresult *result, const char *where, const char *doing,
 		  struct pr_err *err);
+
+/*
+ * The same of the user's statement: status, if it failed by itself; what has happened to
+ * the database meanwhile (a lost connection, no room, a conflict worth another try) is told as ever.
+ */
+int pr_pgsql_fail_statement(PGconn *conn, const PGresult *result, const char *where, int status,
+			    const char *doing, struct pr_err *err);
 
 /* Parameters of a statement, in text unless said otherwise. NULL is NULL. */
 #define PG_PARAMS_MAX 18
@@ -160,9 +174,28 @@ struct pgsql_step {
 	PGresult *result; /* the caller's to clear */
 };
 
-/* All or nothing; on failure there are no results. */
+/*
+ * All or nothing; on failure there are no results. A transaction that the first of them
+ * has begun is left as it is.
+ */
 int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
 		     struct pgsql_step *steps, size_t count, const char *doing, struct pr_err *err);
+
+/* Whatever shares a round trip. */
+struct pgsql_pipe {
+	/* Sends number i; false if libpq could not. */
+	bool (*send)(struct pgsql_store *store, void *context, size_t i);
+	/* Its answer, which is to be cleared; false if it is a failure, with err filled. */
+	bool (*answer)(struct pgsql_store *store, void *context, size_t i, PGresult *result,
+		       struct pr_err *err);
+	void *context;
+	size_t count;
+};
+int pr_pgsql_pipe(struct pgsql_store *store, const struct pgsql_pipe *pipe, const char *doing,
+		  struct pr_err *err);
+
+/* The one result of what was sent. NULL with err filled. */
+PGresult *pr_pgsql_await(struct pgsql_store *store, const char *doing, struct pr_err *err);
 
 /*
  * From now on this session reads tables by their indexes and in their order, as
@@ -173,8 +206,8 @@ int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
 int pr_pgsql_go_by_index(struct pgsql_store *store, struct pr_err *err);
 
 /*
- * sql with {schema}, the table's {fields} and the store's {rules} ("AND … ", or
- * nothing) filled in; free() it. NULL: no memory.
+ * sql with {schema}, the table's {fields}, PostgreSQL's own of them and the store's
+ * {rules} ("AND … ", or nothing) filled in; free() it. NULL: no memory.
  */
 char *pr_pgsql_sql(struct pgsql_store *store, const struct pr_table *table, const char *sql);
 
@@ -219,8 +252,8 @@ enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE,
        PG_COL_EXPIRED };
 
 /* The batch keeps the result; by_lane: lanes have the leases; reason is that of the buried. */
-int pr_pgsql_take(PGresult *result, bool by_lane, const char *reason, struct postroom_batch *batch,
-		  struct pr_err *err);
+int pr_pgsql_take(const struct pr_table *table, PGresult *result, bool by_lane,
+		  const char *reason, struct postroom_batch *batch, struct pr_err *err);
 
 /* pgsql_claim.c */
 int pr_pgsql_claim(struct postroom_store *store, const struct pr_table *table,
@@ -288,13 +321,13 @@ void pr_pgsql_keep_floors(struct pgsql_store *store, int64_t begun_us);
 /*
  * Pieces of claims. $4 is the limit, $5 max_attempts, $6 the worker, $7 the
  * lease, $8 why they are buried, $9 where to start, $10 how many bytes, $11 whether
- * the dead block.
+ * the dead block, $12, where messages are claimed by themselves, that keys order nothing.
  */
 #define PG_WITH_NOW "WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at)"
 #define PG_AT "(SELECT at FROM now)"
 
 /* As they are stored, which is uncompressed. */
-#define PG_BYTES "pg_column_size(payload) + coalesce(pg_column_size(body), 0)"
+#define PG_BYTES "coalesce(pg_column_size(payload), 0) + coalesce(pg_column_size(body), 0)"
 
 #define PG_CLAIM_SET                                                                        \
 	"status = CASE WHEN attempts < $5::int THEN '{active}' ELSE 'dead' END, "            \
@@ -359,7 +392,7 @@ void pr_pgsql_keep_floors(struct pgsql_store *store, int64_t begun_us);
 #define PG_SCOPE PG_SCOPE_ALL "{rules}"
 /* Without the rules. */
 #define PG_SCOPE_ALL                                                                        \
-	"($1::text IS NULL OR {scope_ns} = $1) AND ($2::text IS NULL OR {scope_topic} LIKE $2) " \
+	"({any_ns}{scope_ns} = $1::text) AND ($2::text IS NULL OR {scope_topic} LIKE $2) " \
 	"AND ($3::uuid IS NULL OR {scope_tenant} = $3) "
 
 /* $4, in waits and looks for what is unfinished. */
@@ -376,6 +409,9 @@ bool pr_pgsql_add_scope(struct pgsql_params *params, const struct pr_scope *scop
 #define PG_TIME(column) "(extract(epoch FROM " column ") * 1000000)::bigint"
 const char *pr_pgsql_text_at(const PGresult *result, int row, int column);
 int64_t pr_pgsql_number_at(const PGresult *result, int row, int column);
+/* bytea, NULL if there is none; PQfreemem() it. False: no memory. */
+bool pr_pgsql_body_at(const PGresult *result, int row, int column, unsigned char **ret,
+		      size_t *ret_len);
 
 /* Of answers in binary. */
 int32_t pr_pgsql_read_int4(const PGresult *result, int row, int column);
@@ -403,6 +439,7 @@ struct pgsql_settling {
 	postroom_delivery *items;
 	size_t item_count;
 	enum pr_fate *fates;
+	bool anyone;	 /* whoever has claimed them: their fences tell enough */
 	size_t *rows;	 /* those with leases of their own */
 	int64_t *landed; /* room for the others */
 	size_t flown;	 /* how many the lanes have */
@@ -411,8 +448,9 @@ struct pgsql_settling {
 	size_t count; /* of steps */
 };
 
-int pr_pgsql_begin_settling(struct pgsql_store *store, const struct pr_policy *policy,
-			    struct pgsql_settling *settling, struct pr_err *err);
+int pr_pgsql_begin_settling(struct pgsql_store *store, const struct pr_table *table,
+			    const struct pr_policy *policy, struct pgsql_settling *settling,
+			    struct pr_err *err);
 /* Reads the answers: each item learns what became of it. */
 int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *settling,
 			  struct pr_err *err);
@@ -424,6 +462,43 @@ int pr_pgsql_free_keys(struct pgsql_store *store, const struct pr_table *table,
 /* The same for all keys: who finished a message may have died before, or let the dead block. */
 int pr_pgsql_free_stranded(struct pgsql_store *store, const struct pr_table *table, bool block,
 			   struct pr_err *err);
+
+/* pgsql_statement.c */
+int pr_pgsql_check_statement(struct postroom_store *store, const char *statement,
+			     struct pr_err *err);
+int pr_pgsql_apply(struct postroom_store *store, const char *statement,
+		   const postroom_delivery *job, struct pr_err *err);
+/* An event as the statement's parameters; NULL where there is none. */
+struct pgsql_event {
+	struct pr_span payload;
+	const char *id, *topic, *key, *headers;
+};
+/* Prepares it, outside of a transaction; one that can not be run fails for every event. */
+int pr_pgsql_know_statement(struct pgsql_store *store, const char *statement, struct pr_err *err);
+struct pgsql_running {
+	const struct pgsql_event *events;
+	size_t count;
+	bool careful; /* constraints are looked at behind each, not at the commit */
+	size_t at;    /* out: for which it failed */
+	bool late;    /* out: at the commit, and nobody knows for which */
+	struct pr_buf json;
+};
+/*
+ * Runs it for each event and commits the transaction that is open. POSTROOM_TX_ABORTED
+ * when it fails by itself. After a failure the transaction is to be rolled back.
+ */
+int pr_pgsql_run_statement(struct pgsql_store *store, struct pgsql_running *running,
+			   struct pr_err *err);
+/* What lost a race is worth another try, a few times. */
+bool pr_pgsql_try_again(struct pgsql_store *store, int status, int tries, const struct pr_err *err);
+extern const struct pgsql_step pr_pgsql_begin;
+
+/* pgsql_arrive.c */
+int pr_pgsql_take_in(struct postroom_store *store, const char *handler, const char *statement,
+		     bool ordered, struct pr_arrival *arrivals, size_t count, size_t *ret_at,
+		     struct pr_err *err);
+int pr_pgsql_progress(struct postroom_store *store, const struct pr_progress *progress,
+		      struct pr_err *err);
 
 /* pgsql_admin.c */
 int pr_pgsql_list(struct postroom_store *store, const postroom_filter *filter, int32_t limit,

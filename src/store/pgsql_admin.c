@@ -82,13 +82,9 @@ static int hand_over(const PGresult *result, int at, postroom_row_fn fn, void *c
 	unsigned char *body = NULL;
 	int answer;
 
-	if (!PQgetisnull(result, at, 9)) {
-		body = PQunescapeBytea((const unsigned char *)PQgetvalue(result, at, 9),
-				       &row.body_len);
-		if (!body)
-			return POSTROOM_NOMEM;
-		row.body = body;
-	}
+	if (!pr_pgsql_body_at(result, at, 9, &body, &row.body_len))
+		return POSTROOM_NOMEM;
+	row.body = body;
 	answer = fn(context, &row);
 	PQfreemem(body);
 	return answer;

@@ -32,6 +32,17 @@ int64_t pr_pgsql_number_at(const PGresult *result, int row, int column)
 	return PQgetisnull(result, row, column) ? 0 : atoll(PQgetvalue(result, row, column));
 }
 
+bool pr_pgsql_body_at(const PGresult *result, int row, int column, unsigned char **ret,
+		      size_t *ret_len)
+{
+	if (PQgetisnull(result, row, column)) {
+		*ret = NULL;
+		return true;
+	}
+	*ret = PQunescapeBytea((const unsigned char *)PQgetvalue(result, row, column), ret_len);
+	return *ret != NULL;
+}
+
 int32_t pr_pgsql_read_int4(const PGresult *result, int row, int column)
 {
 	uint32_t value;
@@ -84,8 +95,8 @@ static const char *read_uuid(const PGresult *result, int row, int column, struct
 }
 
 /* Strings stay in the result, which the batch keeps. */
-static bool read_row(const PGresult *result, int row, struct pr_arena *arena,
-		     postroom_delivery *item)
+static bool read_row(const struct pr_table *table, const PGresult *result, int row,
+		     struct pr_arena *arena, postroom_delivery *item)
 {
 	bool failed = false;
 
@@ -93,7 +104,8 @@ static bool read_row(const PGresult *result, int row, struct pr_arena *arena,
 	item->fence = pr_pgsql_read_int8(result, row, PR_COL_FENCE);
 	item->attempt = pr_pgsql_read_int4(result, row, PR_COL_ATTEMPTS);
 	item->created_at_us = pr_pgsql_read_time(result, row, PR_COL_CREATED_AT);
-	item->id = read_uuid(result, row, PR_COL_ID, arena, &failed);
+	item->id = table->lanes ? read_uuid(result, row, PR_COL_ID, arena, &failed) :
+				  pr_pgsql_text_at(result, row, PR_COL_ID);
 	item->ns = pr_pgsql_text_at(result, row, PR_COL_NAMESPACE);
 	item->topic = pr_pgsql_text_at(result, row, PR_COL_TOPIC);
 	item->key = pr_pgsql_text_at(result, row, PR_COL_KEY);
@@ -103,8 +115,11 @@ static bool read_row(const PGresult *result, int row, struct pr_arena *arena,
 	item->content_type = pr_pgsql_text_at(result, row, PR_COL_CONTENT_TYPE);
 	/* jsonb's binary form is a version number and the text. */
 	item->headers = pr_pgsql_text_at(result, row, PR_COL_HEADERS) + 1;
-	item->payload = pr_pgsql_text_at(result, row, PR_COL_PAYLOAD) + 1;
-	item->payload_len = (size_t)PQgetlength(result, row, PR_COL_PAYLOAD) - 1;
+	item->payload = "";
+	if (!PQgetisnull(result, row, PR_COL_PAYLOAD)) {
+		item->payload = PQgetvalue(result, row, PR_COL_PAYLOAD) + 1;
+		item->payload_len = (size_t)PQgetlength(result, row, PR_COL_PAYLOAD) - 1;
+	}
 	item->body = pr_pgsql_text_at(result, row, PR_COL_BODY);
 	item->body_len = (size_t)PQgetlength(result, row, PR_COL_BODY);
 	return !failed;
@@ -171,8 +186,8 @@ static void put_in_order(postroom_delivery *items, size_t count)
 	}
 }
 
-int pr_pgsql_take(PGresult *result, bool by_lane, const char *reason, struct postroom_batch *batch,
-		  struct pr_err *err)
+int pr_pgsql_take(const struct pr_table *table, PGresult *result, bool by_lane,
+		  const char *reason, struct postroom_batch *batch, struct pr_err *err)
 {
 	size_t first = batch->count;
 
@@ -186,7 +201,7 @@ int pr_pgsql_take(PGresult *result, bool by_lane, const char *reason, struct pos
 			continue;
 		dead = *PQgetvalue(result, row, PG_COL_DEAD);
 		item = dead ? pr_batch_add_buried(batch) : pr_batch_add(batch);
-		if (!item || !read_row(result, row, &batch->arena, item))
+		if (!item || !read_row(table, result, row, &batch->arena, item))
 			return pr_err_nomem(err);
 		item->dead = dead;
 		if (dead) {

@@ -86,7 +86,8 @@
 	"joining AS (UPDATE {schema}{table} AS t SET apart = 0, seq = n.seq "                \
 	"FROM numbered AS n WHERE t.ctid = n.place), "                                       \
 	"keys AS MATERIALIZED (SELECT key, topic, namespace, array_agg(seq) AS mine "        \
-	"FROM there WHERE apart = 1 AND key IS NOT NULL GROUP BY 1, 2, 3), "                 \
+	"FROM there WHERE apart = 1 AND key IS NOT NULL AND NOT $12::boolean "               \
+	"GROUP BY 1, 2, 3), "                                                                \
 	"met AS MATERIALIZED (SELECT * FROM there WHERE apart = 1), "                        \
 	PG_BEHIND ", " PG_PARK ", "                                                          \
 	PG_FITTING("met " PG_BEHIND_NOTHING, "seq") ", " CLAIM_THEM                          \
@@ -112,7 +113,7 @@
 	"locked_by = NULL, locked_until = NULL, updated_at = " PG_AT                         \
 	" WHERE ctid = ANY (ARRAY(SELECT place FROM blocked))), "                            \
 	"chosen AS MATERIALIZED (SELECT ctid AS place, seq, 0::bigint AS bytes " EXPIRED     \
-	"AND (key IS NULL OR (NOT " EARLIER("b.apart = 1 AND b.status IN ('pending', '{active}')") \
+	"AND (key IS NULL OR $12::boolean OR (NOT " EARLIER("b.apart = 1 AND b.status IN ('pending', '{active}')") \
 	" AND NOT " EARLIER("b.apart = 2 AND b.status = 'pending'") ")) "                    \
 	"AND NOT (" BLOCKED ") "                                                             \
 	"ORDER BY locked_until, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "                 \
@@ -229,7 +230,9 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 	if (arm == PG_ARM_TURN)
 		pr_pgsql_number(params, store->reading[arm].from_mark ? store->marks[0] : 0);
 	else
-		pr_pgsql_text(params, claim->block ? "t" : "f");
+		pr_pgsql_text(params, claim->block && !claim->loose ? "t" : "f");
+	if (arm == PG_ARM_ITSELF || arm == PG_ARM_EXPIRED)
+		pr_pgsql_text(params, claim->loose ? "t" : "f");
 	if (arm == PG_ARM_LANES) {
 		bool from_mark = store->reading[arm].from_mark;
 
@@ -308,8 +311,9 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 }
 
 /* Takes the answer over into the batch. *ret_met: how many were met, taken or not. */
-static int absorb(struct pgsql_store *store, struct pgsql_asking *asking,
-		  struct postroom_batch *batch, int64_t *ret_met, struct pr_err *err)
+static int absorb(struct pgsql_store *store, const struct pr_table *table, bool loose,
+		  struct pgsql_asking *asking, struct postroom_batch *batch, int64_t *ret_met,
+		  struct pr_err *err)
 {
 	PGresult *result = asking->step.result;
 	size_t before = batch->count, buried = batch->buried_count;
@@ -320,8 +324,11 @@ static int absorb(struct pgsql_store *store, struct pgsql_asking *asking,
 		*ret_met = PQntuples(result); /* nothing is met there that is not taken */
 	else
 		*ret_met = PQntuples(result) ? pr_pgsql_read_int8(result, 0, PG_COL_MET) : 0;
-	status = pr_pgsql_take(result, asking->arm == PG_ARM_LANES && store->kind == PR_LEASE_LANE,
+	status = pr_pgsql_take(table, result,
+			       asking->arm == PG_ARM_LANES && store->kind == PR_LEASE_LANE,
 			       asking->reason, batch, err);
+	for (size_t i = before; i < batch->count; i++)
+		batch->items[i].loose = loose;
 	if (status >= 0 && asking->arm != PG_ARM_EXPIRED)
 		remember(store, asking, result, *ret_met, batch->count - before);
 	/* Until the next look for them. */
@@ -340,16 +347,23 @@ static int run_arm(struct pgsql_store *store, const struct pr_table *table,
 	if (status >= 0) {
 		asking.step.result = pr_pgsql_run(store, asking.step.slot, table, asking.step.sql,
 						  &asking.params, true, "claiming messages", err);
-		status = asking.step.result ? absorb(store, &asking, batch, ret_met, err) :
-					      err->status;
+		status = asking.step.result ?
+				 absorb(store, table, claim->loose, &asking, batch, ret_met, err) :
+				 err->status;
 	}
 	release(&asking);
 	return status;
 }
 
-/* Where lanes are leased, what waits is in one of them, with a key or without. */
-static bool has_turn(const struct pgsql_store *store, enum pgsql_arm arm)
+/*
+ * Where lanes are leased, what waits is in one of them, with a key or without. In a
+ * table without lanes everything is set apart.
+ */
+static bool has_turn(const struct pgsql_store *store, const struct pr_table *table,
+		     enum pgsql_arm arm)
 {
+	if (!table->lanes)
+		return arm == PG_ARM_ITSELF;
 	return arm != PG_ARM_TURN || store->kind == PR_LEASE_ROW;
 }
 
@@ -418,7 +432,7 @@ static int claim_arms(struct pgsql_store *store, const struct pr_table *table,
 
 			if (batch->count == (size_t)claim->limit)
 				break;
-			if (!has_turn(store, arm) || was_quiet[arm] != quiet)
+			if (!has_turn(store, table, arm) || was_quiet[arm] != quiet)
 				continue;
 			status = claim_arm(store, table, claim, arm, batch, err);
 			/* What was only buried fills no batch: it is told, and the rest comes next time. */
@@ -434,7 +448,7 @@ static int claim_suspect(struct pgsql_store *store, const struct pr_table *table
 			 const struct pr_claim *claim, struct postroom_batch *batch,
 			 struct pr_err *err)
 {
-	int status = pr_pgsql_take_over(store, table, err);
+	int status = table->lanes ? pr_pgsql_take_over(store, table, err) : POSTROOM_OK;
 	int64_t met;
 
 	if (status >= 0)
@@ -457,9 +471,9 @@ int pr_pgsql_claim(struct postroom_store *base, const struct pr_table *table,
 	struct pgsql_store *store = pgsql_store(base);
 	int status = pr_pgsql_go_by_index(store, err);
 
-	if (status >= 0)
+	if (status >= 0 && table->lanes)
 		status = pr_pgsql_know_kind(store, err);
-	if (status >= 0)
+	if (status >= 0 && table->lanes)
 		status = pr_pgsql_raise_floors(store, table, &claim->scope, err);
 	if (status >= 0 && claim->suspects)
 		status = claim_suspect(store, table, claim, batch, err);
@@ -475,32 +489,33 @@ int pr_pgsql_claim(struct postroom_store *base, const struct pr_table *table,
 }
 
 /* The arm whose turn it is; PG_ARMS: none is known to have anything. */
-static enum pgsql_arm busy_arm(struct pgsql_store *store)
+static enum pgsql_arm busy_arm(struct pgsql_store *store, const struct pr_table *table)
 {
 	enum pgsql_arm found = PG_ARMS;
 
 	for (int i = 0; i < PG_ARMS_IN_TURN; i++) {
 		enum pgsql_arm arm = (store->first_arm + i) % PG_ARMS_IN_TURN;
 
-		if (!is_quiet(&store->reading[arm]) && has_turn(store, arm) && found == PG_ARMS)
+		if (!is_quiet(&store->reading[arm]) && has_turn(store, table, arm) && found == PG_ARMS)
 			found = arm;
 	}
 	return found;
 }
 
 /* Adds what the next batch is to be asked for, if anything. */
-static int add_asking(struct pgsql_store *store, const struct pr_claim *claim,
-		      struct pgsql_settling *settling, struct pgsql_asking *asking,
-		      struct pr_err *err)
+static int add_asking(struct pgsql_store *store, const struct pr_table *table,
+		      const struct pr_claim *claim, struct pgsql_settling *settling,
+		      struct pgsql_asking *asking, struct pr_err *err)
 {
-	bool suspects = claim->suspects && !store->none_expired;
-	enum pgsql_arm arm = suspects ? PG_ARM_EXPIRED : busy_arm(store);
+	/* Only the lanes tell on the way that there are some. */
+	bool suspects = claim->suspects && !(table->lanes && store->none_expired);
+	enum pgsql_arm arm = suspects ? PG_ARM_EXPIRED : busy_arm(store, table);
 	int32_t limit = suspects ? 1 : limit_for(store, claim, 0);
 	int status;
 
 	if (arm == PG_ARMS)
 		return POSTROOM_OK;
-	if (suspects && store->kind == PR_LEASE_LANE)
+	if (suspects && table->lanes && store->kind == PR_LEASE_LANE)
 		settling->steps[settling->count++] = pr_pgsql_taking_over(&settling->no_params);
 	if (!suspects)
 		store->first_arm = PG_ARM_ITSELF;
@@ -510,9 +525,9 @@ static int add_asking(struct pgsql_store *store, const struct pr_claim *claim,
 }
 
 /* What the steps of a settling have brought, the next batch last. */
-static int end_turn(struct pgsql_store *store, const struct pr_table *table, bool block,
-		    struct pgsql_settling *settling, struct pgsql_asking *asking,
-		    struct postroom_batch *next, struct pr_err *err)
+static int end_turn(struct pgsql_store *store, const struct pr_table *table,
+		    const struct pr_claim *claim, struct pgsql_settling *settling,
+		    struct pgsql_asking *asking, struct postroom_batch *next, struct pr_err *err)
 {
 	struct pr_err unheard;
 	int64_t met;
@@ -520,10 +535,10 @@ static int end_turn(struct pgsql_store *store, const struct pr_table *table, boo
 	if (asking->step.sql) {
 		asking->step = settling->steps[--settling->count];
 		/* It is committed: what can not be taken over is left to its lease. */
-		if (absorb(store, asking, next, &met, &unheard) < 0)
+		if (absorb(store, table, claim->loose, asking, next, &met, &unheard) < 0)
 			pr_batch_reset(next);
 		sort_by_due(next);
-		free_buried(store, table, block, next, &unheard);
+		free_buried(store, table, claim->block, next, &unheard);
 		learn_size(store, next);
 	}
 	return pr_pgsql_end_settling(store, settling, err);
@@ -538,17 +553,17 @@ int pr_pgsql_turn(struct postroom_store *base, const struct pr_table *table,
 	struct pgsql_asking asking = { 0 };
 	int status = pr_pgsql_go_by_index(store, err);
 
-	if (status >= 0)
+	if (status >= 0 && table->lanes)
 		status = pr_pgsql_raise_floors(store, table, &claim->scope, err);
 	if (status >= 0)
-		status = pr_pgsql_begin_settling(store, policy, &settling, err);
+		status = pr_pgsql_begin_settling(store, table, policy, &settling, err);
 	if (status >= 0)
-		status = add_asking(store, claim, &settling, &asking, err);
+		status = add_asking(store, table, claim, &settling, &asking, err);
 	if (status >= 0)
 		status = pr_pgsql_run_all(store, table, settling.steps, settling.count,
 					  "settling and claiming messages", err);
 	if (status >= 0)
-		status = end_turn(store, table, claim->block, &settling, &asking, next, err);
+		status = end_turn(store, table, claim, &settling, &asking, next, err);
 	pr_pgsql_release_settling(&settling);
 	release(&asking);
 	return status;
@@ -563,14 +578,14 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 	int status = pr_pgsql_go_by_index(store, err);
 
 	whole.max_bytes = SIZE_MAX;
-	if (status >= 0)
+	if (status >= 0 && table->lanes)
 		status = pr_pgsql_take_over(store, table, err);
 	if (status >= 0)
 		status = run_arm(store, table, &whole, PG_ARM_EXPIRED, claim->limit,
 				 claim->max_attempts, batch, &met, err);
 	if (status >= 0)
 		status = pr_pgsql_free_stranded(store, table, claim->block, err);
-	if (status >= 0)
+	if (status >= 0 && table->lanes)
 		status = pr_pgsql_lower_floors(store, table, err);
 	if (status < 0)
 		pr_batch_reset(batch);
@@ -583,10 +598,11 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 	" AND " PG_SCOPE ") "
 #define LEASED_BY(kind)                                                                     \
 	"(SELECT lease = '" kind "' FROM " PG_LANE("1::smallint") " AS one)"
-#define UNFINISHED                                                                          \
+#define UNFINISHED_APART                                                                    \
 	"SELECT EXISTS (SELECT FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE ") " \
-	"OR " WAITING("apart IN (1, 3) AND (next_attempt_at <= " PG_NOW " OR claims > 0)")   \
-	"OR " WAITING("apart = 0 AND key IS NULL AND next_attempt_at <= " PG_NOW             \
+	"OR " WAITING("apart IN (1, 3) AND (next_attempt_at <= " PG_NOW " OR claims > 0)")
+#define UNFINISHED                                                                          \
+	UNFINISHED_APART "OR " WAITING("apart = 0 AND key IS NULL AND next_attempt_at <= " PG_NOW             \
 		      " AND " LEASED_BY("row"))                                              \
 	"OR " WAITING("apart = 0 AND key IS NOT NULL AND next_attempt_at <= " PG_NOW         \
 		      " AND " LEASED_BY("row"))                                              \
@@ -607,7 +623,8 @@ int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *tabl
 		return err->status;
 	if (!pr_pgsql_add_scope(&params, &claim->scope, &pattern))
 		return pr_err_nomem(err);
-	result = pr_pgsql_run(pgsql_store(base), PG_UNFINISHED, table, UNFINISHED, &params, false,
+	result = pr_pgsql_run(pgsql_store(base), PG_UNFINISHED, table,
+			      table->lanes ? UNFINISHED : UNFINISHED_APART, &params, false,
 			      "looking for work", err);
 	if (!result)
 		return err->status;

@@ -97,7 +97,8 @@ int pr_pgsql_box_accept(postroom_box *base, const struct pr_entry *entry,
 	"attempts, claims, " PG_TIME("next_attempt_at") ", locked_by, " PG_TIME("locked_until") \
 	", " PG_TIME("last_attempt_at") ", last_error, " PG_TIME("created_at") ", "          \
 	PG_TIME("updated_at") ", CASE WHEN status = 'completed' THEN "                       \
-	PG_TIME("coalesce(processed_at, updated_at)") " END"
+	PG_TIME("coalesce(processed_at, updated_at)") " END, "                               \
+	"coalesce(topic, handler_name), key, headers::text, content_type, body"
 
 #define FILTER "($1::text IS NULL OR handler_name = $1) AND ($2::text IS NULL OR id = $2) "
 
@@ -123,7 +124,7 @@ static PGresult *query(struct pgsql_store *store, const char *before, const char
 
 static int hand_over(const PGresult *result, int at, postroom_inbox_row_fn fn, void *context)
 {
-	const postroom_inbox_row row = {
+	postroom_inbox_row row = {
 		.seq = pr_pgsql_number_at(result, at, 0),
 		.id = pr_pgsql_text_at(result, at, 1),
 		.handler = pr_pgsql_text_at(result, at, 2),
@@ -141,9 +142,20 @@ static int hand_over(const PGresult *result, int at, postroom_inbox_row_fn fn, v
 		.created_at_us = pr_pgsql_number_at(result, at, 14),
 		.updated_at_us = pr_pgsql_number_at(result, at, 15),
 		.processed_at_us = pr_pgsql_number_at(result, at, 16),
+		.topic = pr_pgsql_text_at(result, at, 17),
+		.key = pr_pgsql_text_at(result, at, 18),
+		.headers = pr_pgsql_text_at(result, at, 19),
+		.content_type = pr_pgsql_text_at(result, at, 20),
 	};
+	unsigned char *body = NULL;
+	int answer;
 
-	return fn(context, &row);
+	if (!pr_pgsql_body_at(result, at, 21, &body, &row.body_len))
+		return POSTROOM_NOMEM;
+	row.body = body;
+	answer = fn(context, &row);
+	PQfreemem(body);
+	return answer;
 }
 
 int pr_pgsql_inbox_list(struct postroom_store *base, const postroom_inbox_filter *filter,
@@ -163,23 +175,31 @@ int pr_pgsql_inbox_list(struct postroom_store *base, const postroom_inbox_filter
 	if (!result)
 		return err->status;
 	for (int row = 0; row < PQntuples(result); row++) {
-		if (hand_over(result, row, fn, context) != 0)
+		int answer = hand_over(result, row, fn, context);
+
+		if (answer == POSTROOM_NOMEM)
+			return pr_err_nomem(err);
+		if (answer != 0)
 			break;
 	}
 	return POSTROOM_OK;
 }
 
 #define FIND                                                                                \
-	PG_ALONE("$5") "old AS MATERIALIZED (SELECT ctid FROM {schema}postroom_inbox "        \
+	PG_ALONE("$5") "old AS MATERIALIZED (SELECT ctid, seq FROM {schema}postroom_inbox "        \
 		       "WHERE (SELECT mine FROM turn) AND "
 #define AT_MOST(order)                                                                      \
 	"AND updated_at <= (SELECT clock_timestamp() - $3::bigint * interval '1 millisecond') " \
 	"ORDER BY " order " LIMIT $4::int FOR UPDATE SKIP LOCKED) "
 #define FOUND "WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))"
+/* Those of one key stay in the order they had, at its end. */
 #define RETRY                                                                               \
-	AT_MOST("seq") "UPDATE {schema}postroom_inbox SET status = 'pending', apart = 0, "    \
-		       "attempts = 0, next_attempt_at = clock_timestamp(), "                  \
-		       "updated_at = clock_timestamp() " FOUND
+	AT_MOST("seq") ", numbered AS MATERIALIZED (SELECT ctid AS place, "                  \
+		       "nextval('{schema}postroom_inbox_seq_seq') AS seq "                    \
+		       "FROM (SELECT * FROM old ORDER BY seq) AS o) "                         \
+		       "UPDATE {schema}postroom_inbox AS t SET status = 'pending', apart = 1, " \
+		       "seq = n.seq, attempts = 0, next_attempt_at = clock_timestamp(), "     \
+		       "updated_at = clock_timestamp() FROM numbered AS n WHERE t.ctid = n.place"
 #define PURGE(order) AT_MOST(order) "DELETE FROM {schema}postroom_inbox " FOUND
 
 /* Finds rows of this status by the filter; sql is what is done with them. */
@@ -189,6 +209,7 @@ static int change(struct pgsql_store *store, const char *state, const char *sql,
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
+	struct pr_err unheard;
 	int status = pr_pgsql_go_by_index(store, err);
 
 	if (status < 0)
@@ -202,6 +223,9 @@ static int change(struct pgsql_store *store, const char *state, const char *sql,
 	if (!result)
 		return err->status;
 	*ret = atoll(PQcmdTuples(result));
+	/* What the dead held back goes on. It is done by then; should this fail, a sweep does it. */
+	if (strcmp(state, "dead") == 0 && *ret > 0)
+		pr_pgsql_free_stranded(store, &pr_table_inbox, false, &unheard);
 	return POSTROOM_OK;
 }
 

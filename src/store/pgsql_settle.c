@@ -23,7 +23,7 @@
 
 /* Of messages with leases of their own, of their keys, of those leased by lanes. */
 enum {
-	ARRAY_ID,
+	ARRAY_ROW,
 	ARRAY_FENCE,
 	ARRAY_FATE,
 	ARRAY_REASON,
@@ -46,15 +46,16 @@ enum {
 _Static_assert(ARRAYS == PG_SETTLE_ARRAYS, "pgsql.h has room for them");
 
 /*
- * One look into the primary key for each, whatever the statistics say: nothing
+ * One look into a unique index for each, whatever the statistics say: nothing
  * here can be hashed or merged, and nothing is said of the table's rows alone,
  * or a planner that takes them for few compares each message with all of them.
  */
 #define ROWS                                                                                \
-	"FROM unnest($1::uuid[], $2::bigint[], $3::int[], $4::text[], $5::bigint[]) "        \
-	"WITH ORDINALITY AS v(id, fence, fate, reason, delay, n) "                           \
-	"WHERE t.id = ANY (ARRAY[v.id]) AND CASE WHEN t.claims = v.fence "                   \
-	"THEN t.status = '{active}' AND t.locked_by = $6::uuid END RETURNING v.n"
+	"FROM unnest($1::{row_type}[], $2::bigint[], $3::int[], $4::text[], $5::bigint[]) "  \
+	"WITH ORDINALITY AS v(row, fence, fate, reason, delay, n) "                          \
+	"WHERE t.{row} = ANY (ARRAY[v.row]) AND CASE WHEN t.claims = v.fence "               \
+	"THEN t.status = '{active}' AND t.locked_by = coalesce($6::uuid, t.locked_by) END "  \
+	"RETURNING v.n"
 
 /* In the order of enum pr_fate: 0 release, 1 done, 2 retry, 3 bury. */
 #define SETTLE                                                                              \
@@ -133,12 +134,15 @@ static void add_text(struct pr_buf *array, const char *text)
 }
 
 /* fates NULL: a renewal, for which the delay is the lease. */
-static void add_row(struct pgsql_store *store, const postroom_delivery *item,
-		    const enum pr_fate *fate, int64_t lease_ms)
+static void add_row(struct pgsql_store *store, const struct pr_table *table,
+		    const postroom_delivery *item, const enum pr_fate *fate, int64_t lease_ms)
 {
 	struct pr_buf *arrays = store->arrays;
 
-	pr_pgsql_array_add(&arrays[ARRAY_ID], item->id, PR_UUID_SIZE - 1);
+	if (table->lanes)
+		pr_pgsql_array_add(&arrays[ARRAY_ROW], item->id, PR_UUID_SIZE - 1);
+	else
+		pr_pgsql_array_add_number(&arrays[ARRAY_ROW], item->seq);
 	pr_pgsql_array_add_number(&arrays[ARRAY_FENCE], item->fence);
 	pr_pgsql_array_add_number(&arrays[ARRAY_FATE], fate ? (int64_t)*fate : 0);
 	add_text(&arrays[ARRAY_REASON], fate ? item->reason : NULL);
@@ -205,15 +209,16 @@ static int settle_lanes(struct pgsql_store *store, const struct pr_policy *polic
 	return POSTROOM_OK;
 }
 
-static int settle_rows(struct pgsql_store *store, const struct pr_policy *policy, bool keyed,
+static int settle_rows(struct pgsql_store *store, const struct pr_table *table,
+		       const struct pr_policy *policy, bool keyed,
 		       struct pgsql_settling *settling, struct pr_err *err)
 {
-	if (add_arrays(store, ARRAY_ID, ARRAY_KEY, &settling->params, err) < 0)
+	if (add_arrays(store, ARRAY_ROW, ARRAY_KEY, &settling->params, err) < 0)
 		return err->status;
-	pr_pgsql_text(&settling->params, store->base.worker);
+	pr_pgsql_text(&settling->params, settling->anyone ? NULL : store->base.worker);
 	add_step(settling, PG_SETTLE, SETTLE, &settling->params);
-	if (store->kind == PR_LEASE_LANE) {
-		pr_pgsql_text(&settling->move_params, settling->params.values[ARRAY_ID]);
+	if (table->lanes && store->kind == PR_LEASE_LANE) {
+		pr_pgsql_text(&settling->move_params, settling->params.values[ARRAY_ROW]);
 		pr_pgsql_text(&settling->move_params, policy->forget ? "f" : "t");
 		add_step(settling, PG_MOVE, MOVE, &settling->move_params);
 	}
@@ -244,8 +249,9 @@ static bool sort_out(struct pgsql_settling *settling)
 	return true;
 }
 
-int pr_pgsql_begin_settling(struct pgsql_store *store, const struct pr_policy *policy,
-			    struct pgsql_settling *settling, struct pr_err *err)
+int pr_pgsql_begin_settling(struct pgsql_store *store, const struct pr_table *table,
+			    const struct pr_policy *policy, struct pgsql_settling *settling,
+			    struct pr_err *err)
 {
 	bool known[PG_LANES + 1] = { false }, keyed = false;
 	int status = POSTROOM_OK;
@@ -263,7 +269,7 @@ int pr_pgsql_begin_settling(struct pgsql_store *store, const struct pr_policy *p
 			add_flown(store, item, fate);
 			continue;
 		}
-		add_row(store, item, &fate, 0);
+		add_row(store, table, item, &fate, 0);
 		if (item->key && (fate == PR_FATE_DONE || (fate == PR_FATE_BURY && !policy->block))) {
 			add_key(store, item);
 			keyed = true;
@@ -272,7 +278,7 @@ int pr_pgsql_begin_settling(struct pgsql_store *store, const struct pr_policy *p
 	if (settling->flown > 0)
 		status = settle_lanes(store, policy, settling, err);
 	if (status >= 0 && settling->flown < settling->item_count)
-		status = settle_rows(store, policy, keyed, settling, err);
+		status = settle_rows(store, table, policy, keyed, settling, err);
 	return status;
 }
 
@@ -350,7 +356,7 @@ int pr_pgsql_settle(struct postroom_store *base, const struct pr_table *table,
 {
 	struct pgsql_store *store = pgsql_store(base);
 	struct pgsql_settling settling = { .items = items, .item_count = count };
-	int status = pr_pgsql_begin_settling(store, policy, &settling, err);
+	int status = pr_pgsql_begin_settling(store, table, policy, &settling, err);
 
 	if (status >= 0)
 		status = pr_pgsql_run_all(store, table, settling.steps, settling.count,
@@ -361,8 +367,8 @@ int pr_pgsql_settle(struct postroom_store *base, const struct pr_table *table,
 	return status;
 }
 
-static int begin_renewing(struct pgsql_store *store, int64_t lease_ms,
-			  struct pgsql_settling *settling, struct pr_err *err)
+static int begin_renewing(struct pgsql_store *store, const struct pr_table *table,
+			  int64_t lease_ms, struct pgsql_settling *settling, struct pr_err *err)
 {
 	bool known[PG_LANES + 1] = { false };
 
@@ -375,7 +381,7 @@ static int begin_renewing(struct pgsql_store *store, int64_t lease_ms,
 		if (item->lane > 0)
 			add_lane(store, item, known);
 		else
-			add_row(store, item, NULL, lease_ms);
+			add_row(store, table, item, NULL, lease_ms);
 	}
 	if (settling->flown > 0) {
 		if (add_arrays(store, ARRAY_LANE, ARRAY_DONE_LANE, &settling->lane_params, err) < 0)
@@ -385,7 +391,7 @@ static int begin_renewing(struct pgsql_store *store, int64_t lease_ms,
 		add_step(settling, PG_RENEW_LANES, pr_pgsql_renew_lanes, &settling->lane_params);
 	}
 	if (settling->flown < settling->item_count) {
-		if (add_arrays(store, ARRAY_ID, ARRAY_KEY, &settling->params, err) < 0)
+		if (add_arrays(store, ARRAY_ROW, ARRAY_KEY, &settling->params, err) < 0)
 			return err->status;
 		pr_pgsql_text(&settling->params, store->base.worker);
 		add_step(settling, PG_RENEW, RENEW, &settling->params);
@@ -414,7 +420,7 @@ int pr_pgsql_renew(struct postroom_store *base, const struct pr_table *table,
 {
 	struct pgsql_store *store = pgsql_store(base);
 	struct pgsql_settling settling = { .items = items, .item_count = count };
-	int status = begin_renewing(store, lease_ms, &settling, err);
+	int status = begin_renewing(store, table, lease_ms, &settling, err);
 
 	if (status >= 0)
 		status = pr_pgsql_run_all(store, table, settling.steps, settling.count,

@@ -76,6 +76,42 @@ static void put_rules(struct pgsql_store *store, const struct pr_table *table, s
 	pr_rules_sql(&store->rules, table, "LIKE", put_literal, store, out);
 }
 
+/* What is PostgreSQL's own about the two tables. */
+static const struct {
+	const char *name;
+	const char *outbox, *inbox;
+} words[] = {
+	/* By what a row is settled: unique, and the same as long as it is leased. */
+	{ "{row}", "id", "seq" },
+	{ "{row_type}", "uuid", "bigint" },
+	{ "{sleepers}", "postroom_sleepers", "postroom_inbox_sleepers" },
+	/* In the inbox each claim names its handler, with which the index begins. */
+	{ "{any_ns}", "$1::text IS NULL OR ", "" },
+};
+
+/* Puts in what the {name} at the beginning of sql stands for; its length, 0 for none. */
+static size_t put_word(struct pgsql_store *store, const struct pr_table *table, const char *sql,
+		       struct pr_buf *out)
+{
+	if (strncmp(sql, "{schema}", 8) == 0) {
+		pr_buf_puts(out, store->schema);
+		return 8;
+	}
+	if (strncmp(sql, "{rules}", 7) == 0) {
+		put_rules(store, table, out);
+		return 7;
+	}
+	for (size_t i = 0; table && i < sizeof(words) / sizeof(words[0]); i++) {
+		size_t len = strlen(words[i].name);
+
+		if (strncmp(sql, words[i].name, len) == 0) {
+			pr_buf_puts(out, table->lanes ? words[i].outbox : words[i].inbox);
+			return len;
+		}
+	}
+	return 0;
+}
+
 char *pr_pgsql_sql(struct pgsql_store *store, const struct pr_table *table, const char *sql)
 {
 	PR_CLEANUP_BUF struct pr_buf filled = { 0 };
@@ -87,19 +123,15 @@ char *pr_pgsql_sql(struct pgsql_store *store, const struct pr_table *table, cons
 	else
 		pr_buf_puts(&filled, sql);
 	sql = pr_buf_text(&filled);
-	/* Last of all, both at once: nothing in a name or a rule is taken for another {name}. */
+	/* Last of all, all at once: nothing in a name or a rule is taken for another {name}. */
 	while ((at = strchr(sql, '{'))) {
+		size_t len;
+
 		pr_buf_append(&whole, sql, (size_t)(at - sql));
-		if (strncmp(at, "{schema}", 8) == 0) {
-			pr_buf_puts(&whole, store->schema);
-			sql = at + 8;
-		} else if (strncmp(at, "{rules}", 7) == 0) {
-			put_rules(store, table, &whole);
-			sql = at + 7;
-		} else {
+		len = put_word(store, table, at, &whole);
+		if (len == 0)
 			pr_buf_putc(&whole, '{');
-			sql = at + 1;
-		}
+		sql = at + (len ? len : 1);
 	}
 	pr_buf_puts(&whole, sql);
 	if (filled.failed || whole.failed) {

@@ -2,8 +2,8 @@
 /*
  * Sleeping until a producer rings (D3).
  *
- * A sleeper says until when it sleeps in the sequence postroom_sleepers; a
- * trigger on the table notifies while that time has not come. A sequence,
+ * A sleeper says until when it sleeps in the table's sequence (postroom_sleepers,
+ * postroom_inbox_sleepers); a trigger on the table notifies while that time has not come. A sequence,
  * because it is seen at once, outside of transactions, and never leaves dead
  * rows behind, however long vacuum is held back.
  *
@@ -45,30 +45,38 @@
 #define LEFT_BEHIND                                                                         \
 	"EXISTS (SELECT FROM {schema}{table} WHERE apart = 2 AND status = 'pending' "        \
 	"AND " PG_SCOPE ") OR EXISTS (SELECT FROM {schema}{table} WHERE status = '{active}' " \
-	"AND locked_until <= " PG_NOW " AND " PG_SCOPE ") OR EXISTS ("                       \
-	"SELECT FROM {schema}postroom_lanes WHERE locked_until <= " PG_NOW ")"
+	"AND locked_until <= " PG_NOW " AND " PG_SCOPE ")"
+#define LANES_LEFT " OR EXISTS (SELECT FROM {schema}postroom_lanes WHERE locked_until <= " PG_NOW ")"
 
-#define NEXT_DUE                                                                            \
-	WAITING ", " LEFT_BEHIND ", ceil(extract(epoch FROM least("                          \
-	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND apart = 0 " \
-	"AND key IS NULL AND next_attempt_at >= " PG_OWN_FLOOR " AND " PG_SCOPE              \
-	"AND (SELECT lease = 'row' FROM " PG_LANE("1::smallint") " AS one) ORDER BY next_attempt_at, seq LIMIT 1), "           \
+/* What was set apart, and what somebody has. */
+#define APART_DUE                                                                           \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' "             \
 	"AND apart IN (1, 3) AND " PG_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "       \
 	"(SELECT locked_until FROM {schema}{table} WHERE status = '{active}' "               \
-	"AND locked_until > " PG_NOW " AND " PG_SCOPE "ORDER BY locked_until LIMIT 1), "     \
-	"(SELECT min(locked_until) FROM {schema}postroom_lanes WHERE locked_until > " PG_NOW ")) " \
+	"AND locked_until > " PG_NOW " AND " PG_SCOPE "ORDER BY locked_until LIMIT 1)"
+
+#define NEXT_DUE                                                                            \
+	WAITING ", " LEFT_BEHIND LANES_LEFT ", ceil(extract(epoch FROM least("               \
+	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND apart = 0 " \
+	"AND key IS NULL AND next_attempt_at >= " PG_OWN_FLOOR " AND " PG_SCOPE              \
+	"AND (SELECT lease = 'row' FROM " PG_LANE("1::smallint") " AS one) ORDER BY next_attempt_at, seq LIMIT 1), "           \
+	APART_DUE ", (SELECT min(locked_until) FROM {schema}postroom_lanes WHERE locked_until > " PG_NOW ")) " \
+	"- clock_timestamp()) * 1000)::bigint"
+
+/* The same of a table that has no lanes. */
+#define NEXT_APART                                                                          \
+	"false, " LEFT_BEHIND ", ceil(extract(epoch FROM least(" APART_DUE ") "              \
 	"- clock_timestamp()) * 1000)::bigint"
 
 /* The value of a sequence is seen at once: there is no need to wait for the disk. */
 #define NO_WAIT "set_config('synchronous_commit', 'off', true), "
 
-#define ANNOUNCE                                                                            \
-	"SELECT " NEXT_DUE ", " NO_WAIT "setval('{schema}postroom_sleepers', greatest(last_value, " \
-	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $6::bigint)) "             \
-	"FROM {schema}postroom_sleepers"
+#define ANNOUNCE(next, max_ms)                                                              \
+	"SELECT " next ", " NO_WAIT "setval('{schema}{sleepers}', greatest(last_value, "     \
+	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + " max_ms "::bigint)) "     \
+	"FROM {schema}{sleepers}"
 
-#define HUSH "SELECT " NO_WAIT "setval('{schema}postroom_sleepers', 1)"
+#define HUSH "SELECT " NO_WAIT "setval('{schema}{sleepers}', 1)"
 
 /* Each part goes by an index of its own; where lanes are leased the first two share one. */
 #define UNROUTED_IN(condition)                                                              \
@@ -121,17 +129,20 @@ static int announce(struct pgsql_store *store, const struct pr_table *table,
 	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
 	struct pgsql_params params = { 0 };
 	int64_t next_ms = INT64_MAX, begun_us = pr_mono_us();
-	bool below = pr_pgsql_floors_are_old(store, scope);
+	bool below = table->lanes && pr_pgsql_floors_are_old(store, scope);
+	const char *look = table->lanes ? "SELECT " NEXT_DUE : "SELECT " NEXT_APART;
+	const char *say = table->lanes ? ANNOUNCE(NEXT_DUE, "$6") : ANNOUNCE(NEXT_APART, "$4");
 
 	if (!pr_pgsql_add_scope(&params, scope, &pattern))
 		return pr_err_nomem(err);
-	pr_pgsql_number(&params, below ? 0 : pr_pgsql_own_floor(store, scope));
-	pr_pgsql_text(&params, below ? NULL : pr_pgsql_own_floors(store, scope));
+	if (table->lanes) {
+		pr_pgsql_number(&params, below ? 0 : pr_pgsql_own_floor(store, scope));
+		pr_pgsql_text(&params, below ? NULL : pr_pgsql_own_floors(store, scope));
+	}
 	if (!store->pooled)
 		pr_pgsql_number(&params, max_ms);
 	result = pr_pgsql_run(store, store->pooled ? PG_NEXT_DUE : PG_ANNOUNCE, table,
-			      store->pooled ? "SELECT " NEXT_DUE : ANNOUNCE, &params, false,
-			      "looking for work", err);
+			      store->pooled ? look : say, &params, false, "looking for work", err);
 	if (!result)
 		return err->status;
 	if (*PQgetvalue(result, 0, COL_WAITING) == 't')

@@ -133,6 +133,8 @@ int pr_sqlite_wait_for_lock(void *context, int tries)
 	if (store->busy_wait_ms >= 0 &&
 	    pr_mono_us() - store->busy_since_us >= store->busy_wait_ms * 1000)
 		return 0;
+	if (store->base.until_us && pr_mono_us() >= store->base.until_us)
+		return 0;
 	if (store->finishing ? pr_stop_is_over(store->stop) : pr_stop_requested(store->stop))
 		return 0;
 	pr_pulse_beat(store->pulse, pause_ms);
@@ -223,11 +225,10 @@ sqlite3_stmt *pr_sqlite_prepare(struct sqlite_store *store, enum sqlite_slot slo
 				const struct pr_table *table, const char *sql, struct pr_err *err)
 {
 	PR_CLEANUP_BUF struct pr_buf filled = { 0 }, text = { 0 };
+	sqlite3_stmt **stmt = &sqlite_side(store, table)->slots[slot];
 
-	if (store->slots[slot].stmt && store->slots[slot].table == table)
-		return store->slots[slot].stmt;
-	sqlite3_finalize(store->slots[slot].stmt);
-	store->slots[slot].stmt = NULL;
+	if (*stmt)
+		return *stmt;
 	if (table)
 		pr_table_sql(table, sql, &filled);
 	else
@@ -237,13 +238,10 @@ sqlite3_stmt *pr_sqlite_prepare(struct sqlite_store *store, enum sqlite_slot slo
 		pr_err_nomem(err);
 		return NULL;
 	}
-	if (sqlite3_prepare_v3(store->db, text.data, -1, SQLITE_PREPARE_PERSISTENT,
-			       &store->slots[slot].stmt, NULL) != SQLITE_OK) {
+	if (sqlite3_prepare_v3(store->db, text.data, -1, SQLITE_PREPARE_PERSISTENT, stmt, NULL) !=
+	    SQLITE_OK)
 		pr_sqlite_fail(store->db, store, "preparing a statement", err);
-		return NULL;
-	}
-	store->slots[slot].table = table;
-	return store->slots[slot].stmt;
+	return *stmt;
 }
 
 int pr_sqlite_run(struct sqlite_store *store, sqlite3_stmt *stmt, const char *doing,
@@ -394,14 +392,18 @@ static void close_store(struct postroom_store *base)
 
 	if (store->box)
 		store->box->ops->free(store->box);
-	for (size_t i = 0; i < SLOT_COUNT; i++)
-		sqlite3_finalize(store->slots[i].stmt);
+	for (size_t side = 0; side < 2; side++) {
+		for (size_t i = 0; i < SLOT_COUNT; i++)
+			sqlite3_finalize(store->sides[side].slots[i]);
+		pr_buf_release(&store->sides[side].scope);
+	}
+	sqlite3_finalize(store->effect);
 	sqlite3_close(store->db);
 	if (store->bell >= 0)
 		close(store->bell);
 	pr_buf_release(&store->seqs);
 	pr_buf_release(&store->turned);
-	pr_buf_release(&store->scope);
+	pr_buf_release(&store->effect_sql);
 	free(store->claimed.pairs);
 	free(store->put_off.pairs);
 	free(store->front.pairs);
@@ -443,6 +445,8 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 		return pr_err_nomem(err);
 	store->bell = -1;
 	store->busy_wait_ms = config->busy_wait_ms;
+	store->base.until_us = config->until_us;
+	store->statement_ms = config->statement_ms;
 	store->stop = config->stop;
 	store->pulse = config->pulse;
 	store->rules = config->rules;
@@ -476,6 +480,10 @@ const struct pr_store_ops pr_store_sqlite = {
 	.wait = pr_sqlite_wait,
 	.unfinished = pr_sqlite_unfinished,
 	.unrouted = pr_sqlite_unrouted,
+	.take_in = pr_sqlite_take_in,
+	.apply = pr_sqlite_apply,
+	.check_statement = pr_sqlite_check_statement,
+	.progress = pr_sqlite_progress,
 	.list = pr_sqlite_list,
 	.show = pr_sqlite_show,
 	.retry = pr_sqlite_retry,

@@ -7,7 +7,7 @@
 
 #include <sqlite3.h>
 
-/* Statements that are kept, one of each. */
+/* Statements that are kept, one of each for each table. */
 enum sqlite_slot {
 	SLOT_BEGIN,
 	SLOT_COMMIT,
@@ -40,6 +40,10 @@ enum sqlite_slot {
 	SLOT_LAST_SEQ,
 	SLOT_UNFINISHED,
 	SLOT_UNROUTED,
+	SLOT_DELETE,
+	SLOT_BEFORE,
+	SLOT_ARRIVE,
+	SLOT_PROGRESS,
 	SLOT_COUNT
 };
 
@@ -53,6 +57,15 @@ struct sqlite_map {
 		int64_t key, value;
 	} * pairs;
 	size_t size, used;
+};
+
+/* What is kept and known of one table. */
+struct sqlite_side {
+	sqlite3_stmt *slots[SLOT_COUNT];
+	bool skipped; /* the last claim left something that others will soon make way for */
+	struct pr_buf scope; /* the floor's: see sqlite_floor.c */
+	int64_t floor, floor_until_us;
+	struct sqlite_key looked_at; /* how far stranded messages were looked for */
 };
 
 struct sqlite_store {
@@ -79,19 +92,23 @@ struct sqlite_store {
 	int64_t claim_us;		    /* and when it began */
 	int64_t closer; /* which earlier one was looked at last, and what came of it */
 	int closer_order;
-	bool skipped; /* the last claim left something that others will soon make way for */
-	struct pr_buf scope;	/* the floor's: see sqlite_floor.c */
-	int64_t floor, floor_until_us;
-	struct sqlite_key looked_at; /* how far stranded messages were looked for */
-	struct {
-		sqlite3_stmt *stmt;
-		const struct pr_table *table;
-	} slots[SLOT_COUNT];
+	struct sqlite_side sides[2];
+	struct pr_buf effect_sql; /* the handler's statement that effect was made of */
+	sqlite3_stmt *effect;
+	int64_t statement_ms;	 /* how long it may take; 0: as long as it does */
+	int64_t effect_until_us; /* of the one that runs */
 };
 
 static inline struct sqlite_store *sqlite_store(struct postroom_store *store)
 {
 	return (struct sqlite_store *)store;
+}
+
+/* Of what concerns no table, or both, it is the outbox's. */
+static inline struct sqlite_side *sqlite_side(struct sqlite_store *store,
+					      const struct pr_table *table)
+{
+	return &store->sides[table == &pr_table_inbox];
 }
 
 /*
@@ -166,7 +183,7 @@ int pr_sqlite_bind_scope(sqlite3_stmt *stmt, const struct pr_scope *scope, struc
 	"status = 'pending' AND (apart IN (1, 3) "                                                 \
 	"OR (apart = 0 AND next_attempt_at <> created_at)) "
 #define PR_SQLITE_IN_ORDER                                                                         \
-	"e.key IS NOT NULL AND e.delivered_at IS NULL AND e.apart <> 3 AND (e.claims > 0 "         \
+	"e.key IS NOT NULL AND e.{done_at} IS NULL AND e.apart <> 3 AND (e.claims > 0 "         \
 	"OR e.apart IN (2, 4) OR (e.apart = 0 AND e.next_attempt_at < e.created_at)) "
 /* Columns of the claims' queries behind {columns}, over {table} AS m; ?5 is pr_claim.block. */
 #define PR_SQLITE_ORDER                                                                            \
@@ -195,8 +212,8 @@ enum sqlite_order {
 };
 
 /* At the beginning of a claim, which scope outlives: nothing is in the batch, nothing known. */
-void pr_sqlite_order_begin(struct sqlite_store *store, const struct pr_scope *scope,
-			   int64_t now_us);
+void pr_sqlite_order_begin(struct sqlite_store *store, const struct pr_table *table,
+			   const struct pr_scope *scope, int64_t now_us);
 /*
  * Delayed messages whose time has come take their turn. *ret_due_us is now, or
  * the time up to which all have, when there were too many.
@@ -244,7 +261,8 @@ int pr_sqlite_claim(struct postroom_store *store, const struct pr_table *table,
 int pr_sqlite_sweep(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 /* sqlite_floor.c: the seq behind which what is in its turn in this scope begins; 0: not known. */
-int64_t pr_sqlite_floor(const struct sqlite_store *store, const struct pr_scope *scope);
+int64_t pr_sqlite_floor(struct sqlite_store *store, const struct pr_table *table,
+			const struct pr_scope *scope);
 /*
  * From a look in this transaction: the floor that it began at, or 0, the first that it
  * found, or 0, and what finding it took.
@@ -256,8 +274,9 @@ void pr_sqlite_learn_floor(struct sqlite_store *store, const struct pr_table *ta
  * From a look that found nothing in its turn, and no seq above last at that time; quiet:
  * nor anything delayed, failed, leased or held, which could come back.
  */
-void pr_sqlite_learn_floor_idle(struct sqlite_store *store, const struct pr_scope *scope,
-				int64_t from, int64_t last, int64_t took_us, bool quiet);
+void pr_sqlite_learn_floor_idle(struct sqlite_store *store, const struct pr_table *table,
+				const struct pr_scope *scope, int64_t from, int64_t last,
+				int64_t took_us, bool quiet);
 
 /*
  * Until the next message becomes eligible by itself; INT64_MAX: none will.
@@ -291,7 +310,47 @@ int pr_sqlite_turn(struct postroom_store *store, const struct pr_table *table,
  */
 int pr_sqlite_remember(struct sqlite_store *store, int64_t fence, struct pr_err *err);
 
+/* As pr_store_ops.apply. */
+int pr_sqlite_apply(struct postroom_store *store, const char *statement,
+		    const postroom_delivery *job, struct pr_err *err);
+
+/* sqlite_effect.c: the handler's own statement. */
+int pr_sqlite_check_statement(struct postroom_store *store, const char *statement,
+			      struct pr_err *err);
+/* The event as parameters; what is NULL or has no data is NULL. */
+struct sqlite_event {
+	struct pr_span payload;
+	const char *id, *topic, *key, *headers;
+};
+/*
+ * Runs it within the caller's transaction. POSTROOM_TX_ABORTED is the statement's own
+ * failure; the transaction is then to be rolled back, if the statement has not done so.
+ */
+int pr_sqlite_effect(struct sqlite_store *store, const char *statement,
+		     const struct sqlite_event *event, struct pr_err *err);
+/* As pr_sqlite_end(); what only the commit finds wrong is the statement's failure as well. */
+int pr_sqlite_effect_end(struct sqlite_store *store, int status, struct pr_err *err);
+
+/* sqlite_job.c */
+int pr_sqlite_take_in(struct postroom_store *store, const char *handler, const char *statement,
+		      bool ordered, struct pr_arrival *arrivals, size_t count, size_t *ret_at,
+		      struct pr_err *err);
+int pr_sqlite_progress(struct postroom_store *store, const struct pr_progress *progress,
+		       struct pr_err *err);
+
 /* sqlite_admin.c */
+/*
+ * Within the caller's transaction, over a query for dead rows (seq, namespace, topic, key)
+ * that are gathered before the first is given out: changing seq must not move its scan.
+ * Each comes back to life at the end of its key's order. *ret grows by their number.
+ */
+int pr_sqlite_revive(struct sqlite_store *store, const struct pr_table *table, sqlite3_stmt *dead,
+		     int64_t *ret, struct pr_err *err);
+/* Gathers such rows in store->seqs; dead: what they have blocked is free. */
+int pr_sqlite_gather(struct sqlite_store *store, const struct pr_table *table, sqlite3_stmt *rows,
+		     bool dead, int64_t *ret, struct pr_err *err);
+/* Deletes the rows of store->seqs. */
+int pr_sqlite_delete(struct sqlite_store *store, const struct pr_table *table, struct pr_err *err);
 int pr_sqlite_list(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
 		   postroom_row_fn fn, void *context, struct pr_err *err);
 int pr_sqlite_show(struct postroom_store *store, const char *id, postroom_row_fn fn, void *context,

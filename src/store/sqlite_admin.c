@@ -220,13 +220,9 @@ static int free_successors(struct sqlite_store *store, const struct pr_table *ta
 					(const char *)sqlite3_column_text(row, 1), false, err);
 }
 
-/*
- * Brings the dead rows that stmt names by seq back to life. Each gets a new
- * seq: at the end of its key's order (D6). sqlite_sequence moves along, so
- * that no number is given twice.
- */
-static int revive(struct sqlite_store *store, const struct pr_table *table, sqlite3_stmt *dead,
-		  int64_t *ret, struct pr_err *err)
+/* Each gets a new seq (D6). sqlite_sequence moves along, so that no number is given twice. */
+int pr_sqlite_revive(struct sqlite_store *store, const struct pr_table *table, sqlite3_stmt *dead,
+		     int64_t *ret, struct pr_err *err)
 {
 	PR_CLEANUP_BUF struct pr_buf sql = { 0 };
 	sqlite3_stmt *number, *update = NULL;
@@ -316,7 +312,7 @@ int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, c
 	if (status >= 0)
 		status = pr_sqlite_begin(base, err);
 	if (status >= 0) {
-		status = revive(store, table, stmt, &revived, err);
+		status = pr_sqlite_revive(store, table, stmt, &revived, err);
 		if (status >= 0 && id && revived == 0)
 			status = refuse_retry(store, id, err);
 		sqlite3_reset(stmt);
@@ -335,11 +331,9 @@ int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, c
 #define OLD_DELIVERED                                                                              \
 	OLD "postroom_outbox_delivered WHERE status = 'delivered' AND delivered_at <= ?6 "         \
 	    "AND " FILTER "LIMIT ?5"
-#define DELETE "DELETE FROM postroom_outbox WHERE seq IN (SELECT value FROM json_each(?1))"
 
-/* Gathers the rows that stmt finds in store->seqs, and frees the keys that the dead have blocked. */
-static int gather(struct sqlite_store *store, sqlite3_stmt *stmt, bool dead, int64_t *ret,
-		  struct pr_err *err)
+int pr_sqlite_gather(struct sqlite_store *store, const struct pr_table *table, sqlite3_stmt *stmt,
+		     bool dead, int64_t *ret, struct pr_err *err)
 {
 	int status = POSTROOM_OK;
 	int rc = SQLITE_ROW;
@@ -349,7 +343,7 @@ static int gather(struct sqlite_store *store, sqlite3_stmt *stmt, bool dead, int
 		pr_sqlite_add_seq(&store->seqs, sqlite3_column_int64(stmt, 0));
 		(*ret)++;
 		if (dead)
-			status = free_successors(store, &pr_table_outbox, stmt, err);
+			status = free_successors(store, table, stmt, err);
 	}
 	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
 		status = pr_sqlite_fail(store->db, store, "purging messages", err);
@@ -357,25 +351,32 @@ static int gather(struct sqlite_store *store, sqlite3_stmt *stmt, bool dead, int
 	return status;
 }
 
-/* Within a transaction; a dedupe key outlives its message. */
-static int delete_rows(struct sqlite_store *store, sqlite3_stmt *old, bool dead, int64_t *ret,
-		       struct pr_err *err)
+int pr_sqlite_delete(struct sqlite_store *store, const struct pr_table *table, struct pr_err *err)
 {
-	sqlite3_stmt *stmt;
-	int status = gather(store, old, dead, ret, err);
+	sqlite3_stmt *stmt = pr_sqlite_prepare(
+		store, SLOT_DELETE, table,
+		"DELETE FROM {table} WHERE seq IN (SELECT value FROM json_each(?1))", err);
+	int status;
 
-	if (status < 0 || *ret == 0)
-		return status;
-	status = pr_sqlite_remember(store, 0, err);
-	if (status < 0)
-		return status;
-	stmt = prepare(store, DELETE, err);
 	if (!stmt)
 		return err->status;
 	status = pr_sqlite_bind_seqs(stmt, 1, &store->seqs, err);
 	if (status >= 0)
 		status = pr_sqlite_run(store, stmt, "purging messages", err);
-	sqlite3_finalize(stmt);
+	return status;
+}
+
+/* Within a transaction; a dedupe key outlives its message. */
+static int delete_rows(struct sqlite_store *store, sqlite3_stmt *old, bool dead, int64_t *ret,
+		       struct pr_err *err)
+{
+	int status = pr_sqlite_gather(store, &pr_table_outbox, old, dead, ret, err);
+
+	if (status < 0 || *ret == 0)
+		return status;
+	status = pr_sqlite_remember(store, 0, err);
+	if (status >= 0)
+		status = pr_sqlite_delete(store, &pr_table_outbox, err);
 	return status;
 }
 

@@ -126,6 +126,9 @@ static bool read_row(sqlite3_stmt *stmt, struct pr_arena *arena, postroom_delive
 	item->id = copy_text(arena, stmt, PR_COL_ID, &failed);
 	item->ns = copy_text(arena, stmt, PR_COL_NAMESPACE, &failed);
 	item->topic = copy_text(arena, stmt, PR_COL_TOPIC, &failed);
+	/* A command has none of its own. */
+	if (!item->topic)
+		item->topic = item->ns;
 	item->key = copy_text(arena, stmt, PR_COL_KEY, &failed);
 	item->tenant_id = copy_text(arena, stmt, PR_COL_TENANT_ID, &failed);
 	item->dedupe_key = copy_text(arena, stmt, PR_COL_DEDUPE_KEY, &failed);
@@ -134,6 +137,8 @@ static bool read_row(sqlite3_stmt *stmt, struct pr_arena *arena, postroom_delive
 	item->headers = copy_text(arena, stmt, PR_COL_HEADERS, &failed);
 	item->payload = copy_text(arena, stmt, PR_COL_PAYLOAD, &failed);
 	item->payload_len = (size_t)sqlite3_column_bytes(stmt, PR_COL_PAYLOAD);
+	if (!item->payload)
+		item->payload = "";
 	if (sqlite3_column_type(stmt, PR_COL_BODY) != SQLITE_NULL) {
 		const void *body = sqlite3_column_blob(stmt, PR_COL_BODY);
 
@@ -155,8 +160,7 @@ struct reading {
 	struct arm arms[2];
 	int count;
 	const struct pr_table *table;
-	const struct pr_scope *scope;
-	int32_t max_attempts;
+	const struct pr_claim *claim;
 	int32_t limit;
 	int32_t bury_limit;
 	size_t max_bytes;
@@ -233,12 +237,12 @@ static int take_row(struct sqlite_store *store, struct reading *reading, struct 
 		    struct postroom_batch *batch, struct pr_err *err)
 {
 	int64_t seq = sqlite3_column_int64(arm->stmt, PR_COL_SEQ);
-	bool spent = sqlite3_column_int(arm->stmt, PR_COL_ATTEMPTS) >= reading->max_attempts;
+	bool spent = sqlite3_column_int(arm->stmt, PR_COL_ATTEMPTS) >= reading->claim->max_attempts;
 	enum sqlite_order order = ORDER_CLAIM;
 	postroom_delivery *item;
 	int status = POSTROOM_OK;
 
-	if (!spent)
+	if (!spent && !reading->claim->loose)
 		status = pr_sqlite_order_decide(store, reading->table, arm->stmt, arm->in_turn,
 						&order, err);
 	if (status < 0)
@@ -250,6 +254,7 @@ static int take_row(struct sqlite_store *store, struct reading *reading, struct 
 	item = spent ? pr_batch_add_buried(batch) : pr_batch_add(batch);
 	if (!item || !read_row(arm->stmt, &batch->arena, item))
 		return pr_err_nomem(err);
+	item->loose = reading->claim->loose;
 	if (item->key && !spent && !pr_sqlite_order_claimed(store, seq))
 		return pr_err_nomem(err);
 	reading->bytes += item->payload_len + item->body_len;
@@ -266,7 +271,7 @@ static int read_rows(struct sqlite_store *store, struct reading *reading,
 	struct arm *arm;
 	int status = POSTROOM_OK;
 
-	pr_sqlite_order_begin(store, reading->scope, reading->now_us);
+	pr_sqlite_order_begin(store, reading->table, &reading->claim->scope, reading->now_us);
 	pr_buf_reset(&store->seqs);
 	pr_buf_reset(&store->turned);
 	while (status >= 0 && !full(reading, batch) && (arm = oldest(reading))) {
@@ -310,8 +315,7 @@ static int read_expired(struct sqlite_store *store, const struct pr_table *table
 {
 	struct reading reading = {
 		.table = table,
-		.scope = &claim->scope,
-		.max_attempts = claim->max_attempts,
+		.claim = claim,
 		.limit = 1,
 		.bury_limit = claim->limit,
 		.max_bytes = SIZE_MAX,
@@ -332,14 +336,13 @@ static int read_pending(struct sqlite_store *store, const struct pr_table *table
 {
 	struct reading reading = {
 		.table = table,
-		.scope = &claim->scope,
-		.max_attempts = claim->max_attempts,
+		.claim = claim,
 		.limit = claim->limit,
 		.bury_limit = INT32_MAX,
 		.max_bytes = claim->max_bytes,
 		.now_us = now_us,
 	};
-	int64_t floor = pr_sqlite_floor(store, &claim->scope);
+	int64_t floor = pr_sqlite_floor(store, table, &claim->scope);
 	int status = add_arm(store, &reading, SLOT_TURN, TURN, claim, due_us, err);
 
 	if (status >= 0) {
@@ -353,7 +356,7 @@ static int read_pending(struct sqlite_store *store, const struct pr_table *table
 	if (status >= 0 && reading.found_us > 0 && due_us == now_us)
 		pr_sqlite_learn_floor(store, table, &claim->scope, floor, reading.first_turn,
 				      reading.found_us);
-	store->skipped = reading.skipped > 0;
+	sqlite_side(store, table)->skipped = reading.skipped > 0;
 	*ret_more |= reading.turned > 0 || reading.held >= PR_SQLITE_ORDER_AT_ONCE;
 	return status;
 }
@@ -509,7 +512,7 @@ int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
 		       struct pr_err *err)
 {
 	int64_t next_us = INT64_MAX, now_us = pr_now_us(), begun_us = pr_mono_us();
-	int64_t floor = pr_sqlite_floor(store, scope);
+	int64_t floor = pr_sqlite_floor(store, table, scope);
 	sqlite3_stmt *stmt = prepare_look(store, SLOT_NEXT_DUE, table, NEXT_DUE, scope, now_us,
 					  err);
 
@@ -527,8 +530,8 @@ int pr_sqlite_next_due(struct sqlite_store *store, const struct pr_table *table,
 	/* The first in turn may be there by a clock that was ahead: others behind it are not. */
 	*ret_unsure = sqlite3_column_int64(stmt, 0) > now_us || sqlite3_column_int(stmt, 3) != 0;
 	if (sqlite3_column_type(stmt, 0) == SQLITE_NULL)
-		pr_sqlite_learn_floor_idle(store, scope, floor, sqlite3_column_int64(stmt, 4),
-					   pr_mono_us() - begun_us,
+		pr_sqlite_learn_floor_idle(store, table, scope, floor,
+					   sqlite3_column_int64(stmt, 4), pr_mono_us() - begun_us,
 					   next_us == INT64_MAX && !*ret_unsure);
 	sqlite3_reset(stmt);
 	if (next_us != INT64_MAX)

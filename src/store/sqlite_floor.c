@@ -22,10 +22,13 @@
 /* So soon is found what people have put below it by hand. */
 #define QUIET_US 10000000
 
-int64_t pr_sqlite_floor(const struct sqlite_store *store, const struct pr_scope *scope)
+int64_t pr_sqlite_floor(struct sqlite_store *store, const struct pr_table *table,
+			const struct pr_scope *scope)
 {
-	return pr_mono_us() < store->floor_until_us && pr_scope_is(scope, &store->scope) ?
-		       store->floor : 0;
+	const struct sqlite_side *side = sqlite_side(store, table);
+
+	return pr_mono_us() < side->floor_until_us && pr_scope_is(scope, &side->scope) ?
+		       side->floor : 0;
 }
 
 /* The highest there is. */
@@ -43,14 +46,14 @@ static int64_t last_seq(struct sqlite_store *store, const struct pr_table *table
 }
 
 /* A look that began at a floor says nothing about what is below it: that one's time goes on. */
-static void set_floor(struct sqlite_store *store, const struct pr_scope *scope, int64_t from,
+static void set_floor(struct sqlite_side *side, const struct pr_scope *scope, int64_t from,
 		      int64_t floor, int64_t for_us)
 {
-	store->floor = floor;
+	side->floor = floor;
 	if (from > 0)
 		return;
-	pr_scope_keep(scope, &store->scope);
-	store->floor_until_us = pr_mono_us() + for_us;
+	pr_scope_keep(scope, &side->scope);
+	side->floor_until_us = pr_mono_us() + for_us;
 }
 
 void pr_sqlite_learn_floor(struct sqlite_store *store, const struct pr_table *table,
@@ -58,15 +61,17 @@ void pr_sqlite_learn_floor(struct sqlite_store *store, const struct pr_table *ta
 			   int64_t took_us)
 {
 	if (from > 0 || took_us >= SLOW_LOOK_US)
-		set_floor(store, scope, from, first > 0 ? first - 1 : last_seq(store, table),
-			  took_us * LOOK_SHARE);
+		set_floor(sqlite_side(store, table), scope, from,
+			  first > 0 ? first - 1 : last_seq(store, table), took_us * LOOK_SHARE);
 }
 
-void pr_sqlite_learn_floor_idle(struct sqlite_store *store, const struct pr_scope *scope,
-				int64_t from, int64_t last, int64_t took_us, bool quiet)
+void pr_sqlite_learn_floor_idle(struct sqlite_store *store, const struct pr_table *table,
+				const struct pr_scope *scope, int64_t from, int64_t last,
+				int64_t took_us, bool quiet)
 {
 	int64_t for_us = took_us * LOOK_SHARE;
 
 	if (from > 0 || took_us >= SLOW_LOOK_US)
-		set_floor(store, scope, from, last, quiet && for_us < QUIET_US ? QUIET_US : for_us);
+		set_floor(sqlite_side(store, table), scope, from, last,
+			  quiet && for_us < QUIET_US ? QUIET_US : for_us);
 }

@@ -87,44 +87,48 @@ int pr_sqlite_box_accept(postroom_box *base, const struct pr_entry *entry,
 #define ROW                                                                                        \
 	"seq, id, handler_name, status, payload, checkpoint, steps, attempts, claims, "            \
 	"next_attempt_at, locked_by, locked_until, last_attempt_at, last_error, created_at, "      \
-	"updated_at, CASE WHEN status = 'completed' THEN coalesce(processed_at, updated_at) END"
+	"updated_at, CASE WHEN status = 'completed' THEN coalesce(processed_at, updated_at) END, " \
+	"coalesce(topic, handler_name), key, headers, content_type, body"
 
 #define FILTER "(?1 IS NULL OR handler_name = ?1) AND (?2 IS NULL OR id = ?2) "
 
-#define DEAD "INDEXED BY postroom_inbox_dead WHERE status = 'dead' AND "
-#define OLD "INDEXED BY postroom_inbox_completed WHERE status = 'completed' AND "
-#define BY_ID "WHERE id = ?2 AND "
+#define FROM(condition) "SELECT seq FROM postroom_inbox " condition " AND " FILTER
+#define PAGE(condition) FROM(condition) "AND seq < ?3 AND (?5 IS NULL OR status = ?5) "
+#define PENDING                                                                                    \
+	PAGE("INDEXED BY postroom_inbox_turn WHERE " PR_SQLITE_TURN)                               \
+	"UNION ALL " PAGE("INDEXED BY postroom_inbox_due WHERE " PR_SQLITE_DUE)                    \
+	"UNION ALL " PAGE("INDEXED BY postroom_inbox_held WHERE apart = 2 AND status = 'pending'")
 
 /* Each state is found by the index that holds it; the many that are completed, by seq. */
-static const char *where(const postroom_inbox_filter *filter)
+static const char *page_of(const postroom_inbox_filter *filter)
 {
 	static const struct {
 		const char *status;
-		const char *condition;
+		const char *query;
 	} kinds[] = {
-		{ "pending", "INDEXED BY postroom_inbox_pending WHERE status = 'pending' AND " },
-		{ "active", "INDEXED BY postroom_inbox_leased WHERE status = 'active' AND " },
-		{ "dead", DEAD },
+		{ "pending", PENDING },
+		{ "active", PAGE("INDEXED BY postroom_inbox_leased WHERE status = 'active'") },
+		{ "dead", PAGE("INDEXED BY postroom_inbox_dead WHERE status = 'dead'") },
 	};
 
 	if (filter->id)
-		return BY_ID;
+		return PAGE("WHERE id = ?2");
 	for (size_t i = 0; filter->status && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		if (strcmp(kinds[i].status, filter->status) == 0)
-			return kinds[i].condition;
+			return kinds[i].query;
 	}
-	return "NOT INDEXED WHERE ";
+	return PAGE("NOT INDEXED WHERE true");
 }
 
-/* before, the condition and after are one statement; its ?1 and ?2 are the filter's. */
-static sqlite3_stmt *prepare(struct sqlite_store *store, const char *before, const char *condition,
+/* before, query and after are one statement; its ?1 and ?2 are the filter's. */
+static sqlite3_stmt *prepare(struct sqlite_store *store, const char *before, const char *query,
 			     const char *after, const postroom_inbox_filter *filter,
 			     struct pr_err *err)
 {
 	PR_CLEANUP_BUF struct pr_buf sql = { 0 };
 	sqlite3_stmt *stmt = NULL;
 
-	pr_buf_printf(&sql, "%s%s" FILTER "%s", before, condition, after);
+	pr_buf_printf(&sql, "%s%s%s", before, query, after);
 	if (sql.failed) {
 		pr_err_nomem(err);
 		return NULL;
@@ -160,7 +164,17 @@ static void read_row(sqlite3_stmt *stmt, postroom_inbox_row *row)
 		.created_at_us = NUMBER(14),
 		.updated_at_us = NUMBER(15),
 		.processed_at_us = NUMBER(16),
+		.topic = TEXT(17),
+		.key = TEXT(18),
+		.headers = TEXT(19),
+		.content_type = TEXT(20),
 	};
+	if (sqlite3_column_type(stmt, 21) != SQLITE_NULL) {
+		const void *body = sqlite3_column_blob(stmt, 21);
+
+		row->body = body ? body : "";
+		row->body_len = (size_t)sqlite3_column_bytes(stmt, 21);
+	}
 #undef TEXT
 #undef NUMBER
 }
@@ -172,10 +186,8 @@ int pr_sqlite_inbox_list(struct postroom_store *base, const postroom_inbox_filte
 	struct sqlite_store *store = sqlite_store(base);
 	/* The inner query sorts numbers only; whole rows are read for the page alone. */
 	sqlite3_stmt *stmt = prepare(store,
-				     "SELECT " ROW " FROM postroom_inbox WHERE seq IN "
-				     "(SELECT seq FROM postroom_inbox ",
-				     where(filter),
-				     "AND seq < ?3 AND (?5 IS NULL OR status = ?5) "
+				     "SELECT " ROW " FROM postroom_inbox WHERE seq IN (",
+				     page_of(filter),
 				     "ORDER BY seq DESC LIMIT ?4) ORDER BY seq DESC",
 				     filter, err);
 	int status = POSTROOM_OK;
@@ -201,59 +213,86 @@ int pr_sqlite_inbox_list(struct postroom_store *base, const postroom_inbox_filte
 	return status;
 }
 
-/* Runs what changes rows, in a transaction; ?3 is now, ?4 since when at the latest, ?5 the limit. */
-static int change(struct postroom_store *base, sqlite3_stmt *stmt,
-		  const postroom_inbox_filter *filter, int32_t limit, const char *doing,
-		  int64_t *ret, struct pr_err *err)
+/* The rows are gathered first (the sorter holds them): see pr_sqlite_revive(). */
+#define ROWS(condition)                                                                            \
+	"SELECT seq, namespace, topic, key FROM postroom_inbox " condition " AND " FILTER          \
+	"AND updated_at <= ?3 ORDER BY +seq LIMIT ?4"
+#define DEAD ROWS("INDEXED BY postroom_inbox_dead WHERE status = 'dead'")
+#define DEAD_BY_ID ROWS("WHERE id = ?2 AND status = 'dead'")
+#define OLD                                                                                        \
+	"SELECT seq FROM postroom_inbox INDEXED BY postroom_inbox_completed "                      \
+	"WHERE status = 'completed' AND " FILTER "AND updated_at <= ?3 LIMIT ?4"
+
+/* What to do with the rows that a query finds, within a transaction. */
+typedef int (*doing_fn)(struct sqlite_store *store, sqlite3_stmt *rows, int64_t *ret,
+			struct pr_err *err);
+
+static int with_rows(struct postroom_store *base, const char *query,
+		     const postroom_inbox_filter *filter, int32_t limit, doing_fn doing,
+		     int64_t *ret, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
-	int64_t now_us = pr_now_us(), changed = 0;
+	sqlite3_stmt *rows = prepare(store, "", query, "", filter, err);
+	int64_t count = 0;
 	int status;
 
-	if (!stmt)
+	if (!rows)
 		return err->status;
-	sqlite3_bind_int64(stmt, 3, now_us);
 	/* Of any age is also what bears a later time, since the clock was set back. */
-	sqlite3_bind_int64(stmt, 4,
-			   filter->older_than_ms > 0 ? now_us - filter->older_than_ms * 1000
+	sqlite3_bind_int64(rows, 3,
+			   filter->older_than_ms > 0 ? pr_now_us() - filter->older_than_ms * 1000
 						     : INT64_MAX);
-	sqlite3_bind_int(stmt, 5, limit);
+	sqlite3_bind_int(rows, 4, limit);
 	status = pr_sqlite_begin(base, err);
 	if (status >= 0) {
-		status = pr_sqlite_run(store, stmt, doing, err);
-		changed = sqlite3_changes(store->db);
+		status = doing(store, rows, &count, err);
+		sqlite3_reset(rows);
 		status = pr_sqlite_end(base, status, err);
 	}
-	sqlite3_finalize(stmt);
+	sqlite3_finalize(rows);
 	if (status >= 0)
-		*ret = changed;
+		*ret = count;
 	return status;
 }
 
-#define THESE "WHERE seq IN (SELECT seq FROM postroom_inbox "
-#define AT_MOST "AND updated_at <= ?4 LIMIT ?5)"
+static int revive(struct sqlite_store *store, sqlite3_stmt *rows, int64_t *ret, struct pr_err *err)
+{
+	return pr_sqlite_revive(store, &pr_table_inbox, rows, ret, err);
+}
+
+static int delete_rows(struct sqlite_store *store, sqlite3_stmt *rows, bool dead, int64_t *ret,
+		       struct pr_err *err)
+{
+	int status = pr_sqlite_gather(store, &pr_table_inbox, rows, dead, ret, err);
+
+	return status < 0 || *ret == 0 ? status : pr_sqlite_delete(store, &pr_table_inbox, err);
+}
+
+static int delete_dead(struct sqlite_store *store, sqlite3_stmt *rows, int64_t *ret,
+		       struct pr_err *err)
+{
+	return delete_rows(store, rows, true, ret, err);
+}
+
+static int delete_old(struct sqlite_store *store, sqlite3_stmt *rows, int64_t *ret,
+		      struct pr_err *err)
+{
+	return delete_rows(store, rows, false, ret, err);
+}
 
 int pr_sqlite_inbox_retry(struct postroom_store *base, const postroom_inbox_filter *filter,
 			  int32_t limit, int64_t *ret, struct pr_err *err)
 {
-	sqlite3_stmt *stmt = prepare(sqlite_store(base),
-				     "UPDATE postroom_inbox SET status = 'pending', apart = 4, "
-				     "attempts = 0, next_attempt_at = ?3, updated_at = ?3 " THESE,
-				     filter->id ? BY_ID "status = 'dead' AND " : DEAD, AT_MOST,
-				     filter, err);
-
-	return change(base, stmt, filter, limit, "retrying what is dead", ret, err);
+	return with_rows(base, filter->id ? DEAD_BY_ID : DEAD, filter, limit, revive, ret, err);
 }
 
 int pr_sqlite_inbox_purge(struct postroom_store *base, const postroom_inbox_filter *filter,
 			  int32_t limit, bool alone, int64_t *ret, struct pr_err *err)
 {
-	bool dead = strcmp(filter->status, "dead") == 0;
-	sqlite3_stmt *stmt = prepare(sqlite_store(base), "DELETE FROM postroom_inbox " THESE,
-				     dead ? DEAD : OLD, AT_MOST, filter, err);
-
 	(void)alone; /* there is one writer at a time anyway */
-	return change(base, stmt, filter, limit, "purging the inbox", ret, err);
+	if (strcmp(filter->status, "dead") == 0)
+		return with_rows(base, DEAD, filter, limit, delete_dead, ret, err);
+	return with_rows(base, OLD, filter, limit, delete_old, ret, err);
 }
 
 #define COUNT                                                                                      \

@@ -189,13 +189,14 @@ static int finish(struct sqlite_store *store, sqlite3_stmt *stmt, int rc, struct
 	return status;
 }
 
-void pr_sqlite_order_begin(struct sqlite_store *store, const struct pr_scope *scope, int64_t now_us)
+void pr_sqlite_order_begin(struct sqlite_store *store, const struct pr_table *table,
+			   const struct pr_scope *scope, int64_t now_us)
 {
 	clear(&store->claimed);
 	clear(&store->put_off);
 	clear(&store->front);
 	/* Whatever came back to its turn below the floor is in the index of keys. */
-	store->front_end = pr_sqlite_floor(store, scope);
+	store->front_end = pr_sqlite_floor(store, table, scope);
 	store->front_read = 0;
 	store->claim_scope = scope;
 	store->claim_us = now_us;
@@ -459,7 +460,7 @@ int pr_sqlite_order_free_settled(struct sqlite_store *store, const struct pr_tab
 int pr_sqlite_order_free_stranded(struct sqlite_store *store, const struct pr_table *table,
 				  bool block, struct pr_err *err)
 {
-	struct sqlite_key *at = &store->looked_at;
+	struct sqlite_key *at = &sqlite_side(store, table)->looked_at;
 	bool found = true;
 	int status = POSTROOM_OK;
 

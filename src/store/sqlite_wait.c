@@ -120,7 +120,7 @@ int pr_sqlite_wait(struct postroom_store *base, const struct pr_table *table,
 	struct sqlite_store *store = sqlite_store(base);
 
 	base->idle = false;
-	if (max_ms > PR_STORE_NAP_MS && store->skipped)
+	if (max_ms > PR_STORE_NAP_MS && sqlite_side(store, table)->skipped)
 		max_ms = PR_STORE_NAP_MS;
 	if (max_ms > PR_STORE_NAP_MS)
 		return sleep_until(store, table, scope, pr_mono_us() + max_ms * 1000, err);

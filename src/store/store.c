@@ -144,8 +144,8 @@ static int check_options(const postroom_claim_options *options, struct pr_err *e
 	return POSTROOM_OK;
 }
 
-int postroom_claim(postroom_store *store, const postroom_claim_options *options,
-		   postroom_batch **ret)
+int pr_store_claim(postroom_store *store, const struct pr_table *table,
+		   const postroom_claim_options *options, bool loose, postroom_batch **ret)
 {
 	struct postroom_batch *batch;
 	struct pr_claim claim;
@@ -172,14 +172,21 @@ int postroom_claim(postroom_store *store, const postroom_claim_options *options,
 		.max_attempts = batch->policy.max_attempts,
 		.suspects = true,
 		.block = batch->policy.block,
+		.loose = loose,
 	};
-	status = store->ops->claim(store, &pr_table_outbox, &claim, batch, &store->err);
+	status = store->ops->claim(store, table, &claim, batch, &store->err);
 	if (status < 0) {
 		postroom_batch_free(batch);
 		return status;
 	}
 	*ret = batch;
 	return status;
+}
+
+int postroom_claim(postroom_store *store, const postroom_claim_options *options,
+		   postroom_batch **ret)
+{
+	return pr_store_claim(store, &pr_table_outbox, options, false, ret);
 }
 
 postroom_delivery *postroom_batch_items(postroom_batch *batch, size_t *ret_count)

@@ -25,6 +25,8 @@ struct pr_store_config {
 	bool create;		     /* make the file if there is none */
 	int64_t busy_wait_ms;	     /* how long to wait for a lock; < 0: for ever, until stop */
 	int64_t answer_ms;	     /* how long a server's answer may take; 0: as long as it does */
+	int64_t statement_ms; /* how long a statement of take_in or apply may; 0: as long as it does */
+	int64_t until_us;	     /* as the store's, for opening it */
 	const char *schema;	     /* PostgreSQL; NULL: the first of the search_path */
 	const struct pr_stop *stop;  /* ends waits; NULL: nobody stops us */
 	struct pr_pulse *pulse;	     /* beats in waits that go on; NULL: nobody listens */
@@ -254,6 +256,7 @@ struct postroom_store {
 	struct pr_err err; /* of the last call through <postroom/store.h> */
 	struct pr_err deaf; /* status < 0: why nobody can end a wait() early */
 	bool idle; /* the last wait() has looked, and there was nothing that a claim could find */
+	int64_t until_us; /* monotonic: nobody is waited for any longer; 0: by the configuration */
 };
 
 /* Finds the store for the URL's scheme and opens it. Creates no tables. */
@@ -264,6 +267,10 @@ bool pr_store_is_embedded(const char *url);
 /* Makes sure that the tables are there: an embedded store makes them, another must have them. */
 int pr_store_ready(struct postroom_store *store, struct pr_err *err);
 void pr_store_close(struct postroom_store *store);
+
+/* postroom_claim() over any table; the error is the store's own. */
+int pr_store_claim(struct postroom_store *store, const struct pr_table *table,
+		   const postroom_claim_options *options, bool loose, postroom_batch **ret);
 
 /* POSTROOM_LEASE_LOST, said in words. */
 int pr_store_lease_lost(size_t lost, size_t count, struct pr_err *err);

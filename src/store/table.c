@@ -23,8 +23,8 @@ const struct pr_table pr_table_inbox = {
 	.active = "active",
 	.done = "completed",
 	.done_at = "processed_at",
-	.columns = "seq, claims, attempts, created_at, id, namespace, topic, key, NULL, "
-		   "NULL, NULL, content_type, headers, payload, body",
+	.columns = "seq, claims, attempts, created_at, id, namespace, coalesce(topic, handler_name), "
+		   "key, NULL, NULL, NULL, content_type, headers, payload, body",
 	.scope_ns = "namespace",
 	.scope_topic = "topic",
 	.scope_tenant = "NULL",

@@ -126,9 +126,11 @@ TEST(K3_the_message_is_in_the_environment)
 	item.dedupe_key = "6f1c2a34-0000-4000-8000-000000000002/x";
 	item.correlation_id = "c-1";
 	item.attempt = 3;
+	item.fence = 41;
 	item.headers = "{\"a\":\"b c\"}";
 	CHECK_INT(run_item(item).verdict, POSTROOM_DELIVERED);
 	check_file("out", "POSTROOM_ATTEMPT=3\n"
+			  "POSTROOM_CLAIM=41\n"
 			  "POSTROOM_CONTENT_TYPE=application/json\n"
 			  "POSTROOM_CORRELATION_ID=c-1\n"
 			  "POSTROOM_DB=sqlite:mine.db\n"
@@ -142,6 +144,7 @@ TEST(K3_the_message_is_in_the_environment)
 	/* What a message has not is there and empty, not what the one before had. */
 	CHECK_INT(run_item(rig_item(&rig, 8, NULL, NULL)).verdict, POSTROOM_DELIVERED);
 	check_file("out", "POSTROOM_ATTEMPT=1\n"
+			  "POSTROOM_CLAIM=0\n"
 			  "POSTROOM_CONTENT_TYPE=application/json\n"
 			  "POSTROOM_CORRELATION_ID=\n"
 			  "POSTROOM_DB=sqlite:mine.db\n"

@@ -5,6 +5,7 @@
 #include "base/time.h"
 #include "servers/redis.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 static void put_url(struct pr_buf *out, const char *host, int port, const char *name)
@@ -39,3 +40,321 @@ const struct source_backend redis_backend = {
 	.groups = true,
 	.shortest_lease_ms = 300,
 };
+
+#define LEASE_MS 200
+
+static struct server server;
+static struct rig rig;
+static struct pr_source *source;
+static struct pr_events events;
+
+static struct pr_source *open_as(const char *user, const char *target)
+{
+	struct pr_source *opened;
+	char url[300];
+
+	snprintf(url, sizeof(url), "redis://%s@" SERVER_HOST ":%d/%s", user, server.port, target);
+	CHECK_MSG(pr_source_open(url, "readers", LEASE_MS, &opened, &rig.err) == POSTROOM_OK, "%s",
+		  rig.err.text);
+	return opened;
+}
+
+static void start(void)
+{
+	rig_init(&rig);
+	server.port = server_free_port();
+	redis_start(&server, NULL, NULL);
+	source = open_as(":" REDIS_PASSWORD, "orders");
+}
+
+static void end(void)
+{
+	pr_source_close(source);
+	pr_events_release(&events);
+	rig_release(&rig);
+	server_kill(&server);
+}
+
+static int try_read(int64_t wait_ms)
+{
+	pr_events_reset(&events);
+	rig.flight.begin_until_us = pr_mono_us() + wait_ms * 1000;
+	return source->ops->read(source, &events, 100, &rig.flight, &rig.err);
+}
+
+static void read_one(void)
+{
+	do
+		CHECK_MSG(try_read(AMPLE_MS) == POSTROOM_OK, "%s", rig.err.text);
+	while (events.count == 0);
+	CHECK_INT(events.count, 1);
+}
+
+static void ack(void)
+{
+	CHECK_MSG(source->ops->ack(source, &events, &rig.flight, &rig.err) == POSTROOM_OK, "%s",
+		  rig.err.text);
+}
+
+static int64_t pending(void)
+{
+	redisReply *reply = redis_ask(&server, "XPENDING orders readers");
+	int64_t count = reply->element[0]->integer;
+
+	freeReplyObject(reply);
+	return count;
+}
+
+static bool has_consumer(const char *name)
+{
+	redisReply *reply = redis_ask(&server, "XINFO CONSUMERS orders readers");
+	bool found = false;
+
+	for (size_t i = 0; i < reply->elements; i++)
+		found = found || strcmp(reply->element[i]->element[1]->str, name) == 0;
+	freeReplyObject(reply);
+	return found;
+}
+
+TEST(N2_an_entry_that_is_not_ours_is_an_object_of_its_fields)
+{
+	start();
+	redis_tell(&server, "XADD orders 7-1 id 5 total %b", "9\"\0\xff", (size_t)4);
+	read_one();
+	CHECK(events.list->id == NULL && events.list->key == NULL && events.list->headers == NULL);
+	CHECK_STR(events.list->place, "orders/7-1");
+	CHECK_STR(events.list->topic, "orders");
+	CHECK_STR(events.list->content_type, "application/json");
+	CHECK_STR(events.list->body, "{\"id\":\"5\",\"total\":\"9\\\"\xef\xbf\xbd\xef\xbf\xbd\"}");
+	CHECK_INT(events.list->len, strlen(events.list->body));
+	ack();
+	end();
+}
+
+TEST(N2_fields_that_are_no_text_do_not_count)
+{
+	start();
+	redis_tell(&server, "XADD orders * id %b key %b topic %b headers %s payload 1", "a\0b",
+		   (size_t)3, "\xff", (size_t)1, "", (size_t)0, "[\"no\",\"headers\"]");
+	read_one();
+	CHECK(events.list->id == NULL && events.list->key == NULL && events.list->headers == NULL);
+	CHECK_STR(events.list->topic, "orders");
+	CHECK_STR(events.list->body, "1");
+	ack();
+	end();
+}
+
+TEST(D5_what_was_ours_when_the_connection_broke_comes_before_what_is_new)
+{
+	start();
+	source->lease_ms = AMPLE_MS;
+	redis_tell(&server, "XADD orders 1-1 id a payload 1");
+	read_one();
+	redis_tell(&server, "CLIENT KILL TYPE normal");
+	redis_tell(&server, "XADD orders 2-1 id b payload 2");
+	read_one();
+	CHECK_STR(events.list->id, "a");
+	ack();
+	read_one();
+	CHECK_STR(events.list->id, "b");
+	ack();
+	CHECK_INT(pending(), 0);
+	end();
+}
+
+TEST(what_is_beyond_the_bytes_of_a_read_comes_with_the_next)
+{
+	size_t seen = 0, len = (size_t)1024 * 1024;
+	char *large = calloc(1, len);
+
+	CHECK(large != NULL);
+	start();
+	source->lease_ms = AMPLE_MS;
+	/* After small ones many are asked for at once. */
+	for (int i = 0; i < 16; i++)
+		redis_tell(&server, "XADD orders * id small payload 1");
+	CHECK_INT(try_read(AMPLE_MS), POSTROOM_OK);
+	CHECK_INT(events.count, 16);
+	ack();
+	for (int i = 0; i < 20; i++)
+		redis_tell(&server, "XADD orders * id large-%d payload 1 body %b", i, large, len);
+	while (seen < 20) {
+		char id[32];
+
+		CHECK_MSG(try_read(AMPLE_MS) == POSTROOM_OK, "%s", rig.err.text);
+		CHECK(events.count > 0 && events.count * len <= PR_SOURCE_BYTES);
+		snprintf(id, sizeof(id), "large-%zu", seen);
+		CHECK_STR(events.list[0].id, id);
+		seen += events.count;
+		ack();
+	}
+	CHECK_INT(pending(), 0);
+	free(large);
+	end();
+}
+
+TEST(D5_a_stream_that_was_deleted_is_read_again_from_its_beginning)
+{
+	start();
+	CHECK_INT(try_read(1), POSTROOM_OK);
+	redis_tell(&server, "DEL orders");
+	redis_tell(&server, "XADD orders 1-1 id a payload 1");
+	read_one();
+	CHECK_STR(events.list->id, "a");
+	ack();
+	end();
+}
+
+static void *delete_while_it_waits(void *context)
+{
+	bool waits = false;
+
+	(void)context;
+	while (!waits) {
+		redisReply *reply = redis_ask(&server, "INFO clients");
+
+		waits = strstr(reply->str, "blocked_clients:1\r");
+		freeReplyObject(reply);
+	}
+	redis_tell(&server, "DEL orders");
+	redis_tell(&server, "XADD orders 1-1 id a payload 1");
+	return NULL;
+}
+
+TEST(D5_a_stream_that_is_deleted_during_a_wait_is_read_on)
+{
+	pthread_t thread;
+
+	start();
+	CHECK(pthread_create(&thread, NULL, delete_while_it_waits, NULL) == 0);
+	read_one();
+	CHECK_STR(events.list->id, "a");
+	ack();
+	pthread_join(thread, NULL);
+	end();
+}
+
+/* Reads on without acknowledging. */
+static int64_t pending_after_read(void)
+{
+	CHECK_INT(try_read(AMPLE_MS), POSTROOM_OK);
+	return pending();
+}
+
+TEST(entries_deleted_while_they_were_ours_do_not_stay_pending)
+{
+	start();
+	for (int i = 1; i <= 40; i++)
+		redis_tell(&server, "XADD orders %d-1 id %d payload 1", i, i);
+	while (pending_after_read() < 40)
+		;
+	for (int i = 1; i < 40; i++)
+		redis_tell(&server, "XDEL orders %d-1", i);
+	redis_tell(&server, "CLIENT KILL TYPE normal");
+	read_one();
+	CHECK_STR(events.list->id, "40");
+	ack();
+	CHECK_INT(pending(), 0);
+	end();
+}
+
+TEST(consumers_that_are_gone_are_removed)
+{
+	start();
+	redis_tell(&server, "XGROUP CREATE orders readers 0 MKSTREAM");
+	redis_tell(&server, "XGROUP CREATECONSUMER orders readers gone");
+	while (has_consumer("gone")) {
+		pr_source_close(source);
+		source = open_as(":" REDIS_PASSWORD, "orders");
+		source->lease_ms = LEASE_MS / 100; /* ten of them are the silence of the dead */
+		CHECK_INT(try_read(1), POSTROOM_OK);
+	}
+	end();
+}
+
+TEST(what_closes_with_nothing_pending_leaves_no_consumer_behind)
+{
+	char name[PR_UUID_SIZE];
+
+	start();
+	redis_tell(&server, "XADD orders 1-1 id a payload 1");
+	read_one();
+	snprintf(name, sizeof(name), "%s", source->consumer);
+	CHECK(has_consumer(name));
+	ack();
+	pr_source_close(source);
+	while (has_consumer(name))
+		wait_a_moment();
+	source = NULL;
+	end();
+}
+
+TEST(the_url_may_name_the_group)
+{
+	redisReply *reply;
+
+	start();
+	pr_source_close(source);
+	source = open_as(":" REDIS_PASSWORD, "orders?group=billing&db=3");
+	CHECK_INT(try_read(1), POSTROOM_OK);
+	redis_tell(&server, "SWAPDB 0 3");
+	reply = redis_ask(&server, "XINFO GROUPS orders");
+	CHECK_STR(reply->element[0]->element[1]->str, "billing");
+	freeReplyObject(reply);
+	end();
+}
+
+TEST(a_user_with_the_rights_that_are_documented_can_read)
+{
+	start();
+	redis_tell(&server, "ACL SETUSER reader on >pw ~orders +xreadgroup +xautoclaim +xclaim "
+			    "+xack");
+	redis_tell(&server, "XADD orders 1-1 id a payload 1");
+	pr_source_close(source);
+	source = open_as("reader:pw", "orders");
+	CHECK_INT(try_read(AMPLE_MS), POSTROOM_UNAVAILABLE);
+	CHECK_CONTAINS(rig.err.text, "NOPERM");
+	CHECK_CONTAINS(rig.err.text, "+xgroup");
+	redis_tell(&server, "ACL SETUSER reader +xgroup|create");
+	read_one();
+	CHECK(source->ops->keep(source, &events, &rig.flight, &rig.err) == POSTROOM_OK);
+	ack();
+	CHECK_INT(pending(), 0);
+	end();
+}
+
+TEST(what_is_no_stream_is_called_so)
+{
+	start();
+	redis_tell(&server, "SET orders occupied");
+	CHECK_INT(try_read(AMPLE_MS), POSTROOM_UNAVAILABLE);
+	CHECK_CONTAINS(rig.err.text, "\"orders\"");
+	CHECK_CONTAINS(rig.err.text, "no stream");
+	redis_tell(&server, "DEL orders");
+	CHECK_INT(try_read(1), POSTROOM_OK);
+	end();
+}
+
+TEST(K6_rediss_reads_through_tls)
+{
+	int port = server_free_port();
+	char url[300];
+
+	start();
+	CHECK(system("openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
+		     "-addext subjectAltName=DNS:localhost -keyout key.pem -out ca.pem "
+		     "2>openssl.log") == 0);
+	redis_tell(&server,
+		   "CONFIG SET tls-cert-file ca.pem tls-key-file key.pem tls-ca-cert-file ca.pem "
+		   "tls-auth-clients no tls-port %d",
+		   port);
+	redis_tell(&server, "XADD orders 1-1 id a payload 1");
+	pr_source_close(source);
+	snprintf(url, sizeof(url), "rediss://:" REDIS_PASSWORD "@localhost:%d/orders?ca=ca.pem",
+		 port);
+	CHECK_INT(pr_source_open(url, "readers", LEASE_MS, &source, &rig.err), POSTROOM_OK);
+	read_one();
+	CHECK_STR(events.list->id, "a");
+	ack();
+	end();
+}

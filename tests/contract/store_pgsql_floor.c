@@ -290,7 +290,7 @@ LANE_TEST(D3_where_there_is_little_lanes_are_read_by_what_they_have)
 
 		take_turn(now, next, false);
 		CHECK_INT(next->count, 2);
-		CHECK(own->slots[PG_CLAIM_FEW].prepared);
+		CHECK(own->slots[0][PG_CLAIM_FEW].prepared);
 	}
 	pr_batch_release(&batches[0]);
 	pr_batch_release(&batches[1]);
@@ -308,7 +308,7 @@ LANE_TEST(D6_who_reads_few_lanes_passes_over_nothing_below_a_lowered_floor)
 	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) SELECT seq + 1024, 't', '3' "
 		 "FROM postroom_outbox");
 	take_turn(&none, &next, false);
-	CHECK(pgsql_store(store)->slots[PG_CLAIM_FEW].prepared);
+	CHECK(pgsql_store(store)->slots[0][PG_CLAIM_FEW].prepared);
 	CHECK_INT(next.count, 0);
 	take_turn(&none, &next, true);
 	CHECK_INT(next.count, 8);

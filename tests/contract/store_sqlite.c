@@ -290,7 +290,7 @@ SQLITE_TEST(C6_what_comes_back_below_the_floor_is_not_forgotten)
 	CHECK_INT(store->ops->unfinished(store, &pr_table_outbox, &claim, &unfinished, &err),
 		  POSTROOM_OK);
 	CHECK(unfinished);
-	sqlite_store(store)->floor_until_us = 0; /* its time has passed */
+	sqlite_store(store)->sides[0].floor_until_us = 0; /* its time has passed */
 	batch = CLAIM(.topic = "own", .limit = 1);
 	CHECK_STR(only_item(batch)->id, released.id);
 	postroom_batch_free(batch);

@@ -15,12 +15,12 @@ static void raise_floor(postroom_store *of)
 	const struct pr_scope own = { .topic = "own" };
 
 	pr_sqlite_learn_floor(sqlite_store(of), &pr_table_outbox, &own, 0, 0, 3600000000);
-	CHECK(pr_sqlite_floor(sqlite_store(of), &own) > 0);
+	CHECK(pr_sqlite_floor(sqlite_store(of), &pr_table_outbox, &own) > 0);
 }
 
 static void forget_floor(postroom_store *of)
 {
-	sqlite_store(of)->floor_until_us = 0;
+	sqlite_store(of)->sides[0].floor_until_us = 0;
 }
 
 static void check_claims(postroom_store *by, const char *expected)
@@ -239,10 +239,10 @@ SQLITE_TEST(D3_an_idle_look_passes_messages_of_others_once)
 
 	fill_others(100000);
 	CHECK(next_due_ms() == INT64_MAX);
-	CHECK_INT(pr_sqlite_floor(sqlite_store(store), &own), 100000);
+	CHECK_INT(pr_sqlite_floor(sqlite_store(store), &pr_table_outbox, &own), 100000);
 	fill_others(10);
 	CHECK(next_due_ms() == INT64_MAX);
-	CHECK_INT(pr_sqlite_floor(sqlite_store(store), &own), 100010);
+	CHECK_INT(pr_sqlite_floor(sqlite_store(store), &pr_table_outbox, &own), 100010);
 	put_own("1");
 	CHECK_INT(next_due_ms(), 0);
 	check_claims(store, "1");

@@ -20,12 +20,17 @@
 #define LONG_MS ((int64_t)600 * 1000)	  /* longer than the harness waits */
 #define SHORTEST_MS (PR_STORE_NAP_MS + 1) /* that is no nap */
 
-static void wait_on(postroom_store *on, int64_t max_ms)
+static void wait_for(postroom_store *on, const struct pr_table *table, int64_t max_ms)
 {
 	struct pr_err err = { 0 };
 
-	CHECK_MSG(on->ops->wait(on, &pr_table_outbox, &(struct pr_scope){ 0 }, max_ms, &err) >= 0,
-		  "%s", err.text);
+	CHECK_MSG(on->ops->wait(on, table, &(struct pr_scope){ 0 }, max_ms, &err) >= 0, "%s",
+		  err.text);
+}
+
+static void wait_on(postroom_store *on, int64_t max_ms)
+{
+	wait_for(on, &pr_table_outbox, max_ms);
 }
 
 static postroom_store *open_as_it_is(const char *at)
@@ -74,6 +79,7 @@ static void await_sleep(pid_t pid)
 struct pair {
 	int fds[2];
 	const char *slept_on; /* URL */
+	const struct pr_table *table;
 	void (*write)(struct session *session, pid_t sleeper);
 };
 
@@ -87,9 +93,9 @@ static void run_half(void *context, int index)
 		postroom_store *mine = open_as_it_is(pair->slept_on);
 
 		CHECK(write(pair->fds[1], &sleeper, sizeof(sleeper)) == sizeof(sleeper));
-		wait_on(mine, LONG_MS);
-		CHECK_MSG(number(session, "SELECT count(*) FROM postroom_outbox") == 1,
-			  "it got up, and there was no message");
+		wait_for(mine, pair->table, LONG_MS);
+		CHECK_MSG(number(session, "SELECT count(*) FROM %s", pair->table->name) == 1,
+			  "it got up, and there was nothing");
 		postroom_store_close(mine);
 	} else {
 		CHECK(read(pair->fds[0], &sleeper, sizeof(sleeper)) == sizeof(sleeper));
@@ -101,7 +107,7 @@ static void run_half(void *context, int index)
 
 static void sleep_while(const char *slept_on, void (*write)(struct session *session, pid_t sleeper))
 {
-	struct pair pair = { .slept_on = slept_on, .write = write };
+	struct pair pair = { .slept_on = slept_on, .table = &pr_table_outbox, .write = write };
 
 	CHECK(pipe(pair.fds) == 0);
 	in_parallel(2, run_half, &pair);
@@ -116,6 +122,20 @@ static void insert_message(struct session *session, pid_t sleeper)
 TEST(D3_a_commit_in_another_process_ends_a_sleep)
 {
 	sleep_while(url, insert_message);
+}
+
+static void submit_command(struct session *session, pid_t sleeper)
+{
+	(void)sleeper;
+	CHECK_INT(postroom_inbox_submit(session->box, "h", "c", NULL, NULL), POSTROOM_OK);
+}
+
+TEST(D3_a_command_submitted_in_another_process_ends_a_sleep)
+{
+	struct pair pair = { .slept_on = url, .table = &pr_table_inbox, .write = submit_command };
+
+	CHECK(pipe(pair.fds) == 0);
+	in_parallel(2, run_half, &pair);
 }
 
 static void write_elsewhere(struct session *session, pid_t sleeper)

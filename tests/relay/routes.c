@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Routes, outlets and reloading, with the relay in the test's own process, on every database. */
-#include "contract/store_backend.h"
+#include "relay/rig.h"
 
-#include "relay/relay.h"
-
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FILES 3
@@ -22,59 +15,14 @@ static const struct pr_relay_sink sinks[FILES] = {
 	{ .name = "late", .url = "exec:test -d late || exit 127; echo >> late/c" },
 };
 
-static struct {
-	struct pr_relay *relay;
-	pthread_t thread;
-	int status;
-	struct pr_err err;
-	pthread_mutex_t lock;
-	char events[60000];
-} run = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-static void keep_event(void *context, enum pr_log_level level, const char *event,
-		       const char *fields)
-{
-	size_t used;
-
-	(void)context, (void)level;
-	pthread_mutex_lock(&run.lock);
-	used = strlen(run.events);
-	if (used < sizeof(run.events) - 500)
-		snprintf(run.events + used, sizeof(run.events) - used, "%s %s\n", event, fields);
-	pthread_mutex_unlock(&run.lock);
-}
-
-static bool was_told(const char *part)
-{
-	bool told;
-
-	pthread_mutex_lock(&run.lock);
-	told = strstr(run.events, part) != NULL;
-	pthread_mutex_unlock(&run.lock);
-	return told;
-}
-
 static struct pr_relay_config config_with(const struct pr_relay_route *routes, size_t count)
 {
-	struct pr_relay_config config = {
-		.url = url,
-		.sinks = sinks,
-		.sink_count = FILES,
-		.routes = routes,
-		.route_count = count,
-		.workers = 2,
-		.batch_size = 50,
-		.lease_ms = 30000,
-		.shutdown_grace_ms = 20000,
-		.policy = { .max_attempts = 3, .base_delay_ms = 10, .max_delay_ms = 10,
-			    .max_error_length = 100 },
-		.retention_ms = -1,
-		.dedupe_retention_ms = -1,
-		.inbox_retention_ms = -1,
-		.log_level = PR_LOG_INFO,
-		.log = keep_event,
-	};
+	struct pr_relay_config config = rig_config();
 
+	config.sinks = sinks;
+	config.sink_count = FILES;
+	config.routes = routes;
+	config.route_count = count;
 	CHECK(pr_relay_config_check(&config, &run.err) >= 0);
 	return config;
 }
@@ -84,66 +32,9 @@ static struct pr_relay_config config_with(const struct pr_relay_route *routes, s
 		    sizeof((const struct pr_relay_route[]){ __VA_ARGS__ }) /                       \
 			    sizeof(struct pr_relay_route))
 
-static void *run_relay(void *unused)
-{
-	run.status = pr_relay_run(run.relay, &run.err);
-	return unused;
-}
-
-static void start(struct pr_relay_config config)
-{
-	signal(SIGPIPE, SIG_IGN); /* as the program does: a command may end before it has read all */
-	CHECK_MSG(pr_relay_open(&config, &run.relay, &run.err) >= 0, "%s", run.err.text);
-	CHECK(pthread_create(&run.thread, NULL, run_relay, NULL) == 0);
-}
-
-static void finish(void)
-{
-	CHECK(pthread_join(run.thread, NULL) == 0);
-	CHECK_MSG(run.status >= 0, "%s", run.err.text);
-	pr_relay_close(run.relay);
-}
-
-static void stop(void)
-{
-	pr_relay_stop(run.relay);
-	finish();
-}
-
 static void reload(struct pr_relay_config config)
 {
 	CHECK_MSG(pr_relay_reload(run.relay, &config, &run.err) >= 0, "%s", run.err.text);
-}
-
-static int64_t lines_in(const char *path)
-{
-	FILE *file = fopen(path, "r");
-	int64_t lines = 0;
-	int c;
-
-	while (file && (c = getc(file)) != EOF)
-		lines += c == '\n';
-	if (file)
-		fclose(file);
-	return lines;
-}
-
-static void nap(void)
-{
-	nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
-}
-
-static void wait_for_lines(const char *path, int64_t lines)
-{
-	while (lines_in(path) < lines)
-		nap();
-	CHECK_INT(lines_in(path), lines);
-}
-
-static void put(const char *topic, int count)
-{
-	for (int i = 0; i < count; i++)
-		PUT(.topic = topic, .payload = "1");
 }
 
 TEST(D5_a_sink_that_is_away_costs_the_others_nothing)
@@ -299,7 +190,7 @@ TEST(D7_a_relay_that_has_not_begun_takes_a_new_configuration)
 	CHECK(pr_relay_open(&config, &run.relay, &run.err) >= 0);
 	reload(ROUTES({ .sink = 1 }));
 	put("t", 2);
-	CHECK(pthread_create(&run.thread, NULL, run_relay, NULL) == 0);
+	run_in_thread();
 	wait_for_lines(files[1], 2);
 	stop();
 	CHECK_INT(lines_in(files[0]), 0);

@@ -73,6 +73,32 @@ TEST(L1_text_lines_begin_with_the_event)
 	pr_log_release(&log);
 }
 
+TEST(L1_events_are_called_by_whose_they_are)
+{
+	struct pr_log log;
+	int fd = open_log(&log, PR_LOG_INFO, PR_LOG_TEXT);
+	char *text;
+
+	pr_log_box(&log, PR_LOG_INFO, "WORKER_FETCH");
+	pr_log_end(&log);
+	log.box = "INBOX";
+	pr_log_box(&log, PR_LOG_INFO, "WORKER_FETCH");
+	pr_log_end(&log);
+	pr_log_event(&log, PR_LOG_INFO, "EXEC_OUTPUT");
+	pr_log_end(&log);
+	log.format = PR_LOG_JSON;
+	pr_log_box(&log, PR_LOG_INFO, "WORKER_DEAD");
+	pr_log_end(&log);
+	pr_log_flush(&log);
+	text = received(fd);
+	CHECK(strncmp(text, "OUTBOX_WORKER_FETCH level=", 26) == 0);
+	CHECK_CONTAINS(text, "\nINBOX_WORKER_FETCH level=");
+	CHECK_CONTAINS(text, "\nEXEC_OUTPUT level=");
+	CHECK_CONTAINS(text, "\"event\":\"INBOX_WORKER_DEAD\"");
+	free(text);
+	pr_log_release(&log);
+}
+
 TEST(L1_json_lines_are_json)
 {
 	struct pr_log log;

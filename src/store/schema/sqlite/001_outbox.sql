@@ -152,11 +152,28 @@ CREATE TABLE postroom_inbox (
 		CONSTRAINT "handler_name: 1 to 255 bytes without control characters" CHECK (length(CAST(handler_name AS BLOB)) BETWEEN 1 AND 255
 			AND handler_name NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || ']*'
 			AND instr(handler_name, char(0)) = 0),
+	-- Of a claim a handler's jobs are a namespace of their own.
+	namespace TEXT GENERATED ALWAYS AS (handler_name) VIRTUAL,
+	topic TEXT
+		CONSTRAINT "topic: 1 to 255 bytes without control characters" CHECK (topic IS NULL
+			OR (length(CAST(topic AS BLOB)) BETWEEN 1 AND 255
+				AND topic NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || ']*'
+				AND instr(topic, char(0)) = 0)),
+	key TEXT
+		CONSTRAINT "key: 1 to 1024 bytes" CHECK (length(CAST(key AS BLOB)) BETWEEN 1 AND 1024 AND instr(key, char(0)) = 0),
 	status TEXT NOT NULL DEFAULT 'pending'
 		CONSTRAINT "status: pending, active, completed or dead" CHECK (status IN ('pending', 'active', 'completed', 'dead')),
 	payload TEXT
 		CONSTRAINT "payload: valid JSON, 64 MiB at most" CHECK (payload IS NULL OR (json_valid(payload) AND instr(payload, char(0)) = 0
 			AND length(CAST(payload AS BLOB)) <= 67108864)),
+	body BLOB
+		CONSTRAINT "body: 64 MiB at most" CHECK (length(body) <= 67108864),
+	content_type TEXT NOT NULL DEFAULT 'application/json'
+		CONSTRAINT "content_type: 1 to 255 bytes" CHECK (length(CAST(content_type AS BLOB)) BETWEEN 1 AND 255 AND instr(content_type, char(0)) = 0),
+	headers TEXT NOT NULL DEFAULT '{}'
+		CONSTRAINT "headers: a JSON object, 64 KiB at most" CHECK (json_valid(headers) AND json_type(headers) IS 'object'
+			AND instr(headers, char(0)) = 0 AND instr(replace(headers, '\\', '  '), '\u0000') = 0
+			AND length(CAST(headers AS BLOB)) <= 65536),
 	checkpoint TEXT
 		CONSTRAINT "checkpoint: valid JSON" CHECK (checkpoint IS NULL OR (json_valid(checkpoint) AND instr(checkpoint, char(0)) = 0)),
 	steps TEXT NOT NULL DEFAULT '{}'
@@ -175,9 +192,12 @@ CREATE TABLE postroom_inbox (
 	updated_at INTEGER NOT NULL
 		DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
 	processed_at INTEGER,
-	apart INTEGER NOT NULL DEFAULT 0,
+	-- In its turn from the beginning: what has a key is in the index of keys, where the
+	-- arrivals behind it find it.
+	apart INTEGER NOT NULL DEFAULT 4,
 
 	UNIQUE (id, handler_name),
+	CONSTRAINT "key: only with a topic" CHECK (key IS NULL OR topic IS NOT NULL),
 	CONSTRAINT "locked_by, locked_until: set while active, and only then" CHECK ((status = 'active') = (locked_by IS NOT NULL) AND (locked_by IS NULL) = (locked_until IS NULL)),
 	CONSTRAINT "payload: no \u0000 and no half of a surrogate pair" CHECK (payload IS NULL OR instr(payload, '\u') = 0 OR (
 		instr(replace(payload, '\\', '  '), '\u0000') = 0
@@ -191,10 +211,25 @@ CREATE TABLE postroom_inbox (
 		AND '      ' || replace(payload, '\\', '  ') NOT GLOB '*\u[dD][^89abAB]??\u[dD][c-fC-F]*'))
 ) STRICT;
 
-CREATE INDEX postroom_inbox_pending
-	ON postroom_inbox (next_attempt_at, seq) WHERE status = 'pending';
+-- The arms of a claim and the order of a key, as in the outbox.
+CREATE INDEX postroom_inbox_turn
+	ON postroom_inbox (seq) WHERE status = 'pending'
+		AND (apart = 4 OR (apart = 0 AND next_attempt_at = created_at));
+CREATE INDEX postroom_inbox_due
+	ON postroom_inbox (next_attempt_at, seq) WHERE status = 'pending'
+		AND (apart IN (1, 3) OR (apart = 0 AND next_attempt_at <> created_at));
 CREATE INDEX postroom_inbox_leased
 	ON postroom_inbox (locked_until) WHERE status = 'active';
+CREATE INDEX postroom_inbox_key
+	ON postroom_inbox (key, topic, namespace) WHERE key IS NOT NULL AND processed_at IS NULL
+		AND apart <> 3 AND (claims > 0 OR apart IN (2, 4) OR (apart = 0 AND next_attempt_at < created_at));
+CREATE INDEX postroom_inbox_held
+	ON postroom_inbox (key, topic, namespace) WHERE apart = 2;
+CREATE INDEX postroom_inbox_delayed
+	ON postroom_inbox (next_attempt_at) WHERE key IS NOT NULL
+		AND apart = 0 AND next_attempt_at > created_at;
+CREATE INDEX postroom_inbox_grave
+	ON postroom_inbox (key, topic, namespace) WHERE key IS NOT NULL AND apart = 3;
 -- N4
 CREATE INDEX postroom_inbox_completed
 	ON postroom_inbox (updated_at) WHERE status = 'completed';

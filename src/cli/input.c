@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define READ_SIZE ((size_t)64 * 1024)
+
+/* Never more than max bytes and one: whoever checks the size sees that it is too large. */
+int cli_read_stdin(struct cli *cli, const char *doing, const char *what, size_t max,
+		   struct pr_buf *out)
+{
+	ssize_t n = 1;
+
+	while (n != 0 && out->len <= max) {
+		char *to = pr_buf_reserve(out, READ_SIZE);
+
+		if (!to)
+			return cli_fail(cli, "%s: no memory for the %s", doing, what);
+		n = read(STDIN_FILENO, to, READ_SIZE);
+		if (n < 0 && errno != EINTR)
+			return cli_fail(cli, "%s: can not read the %s: %s", doing, what,
+					strerror(errno));
+		out->len += n > 0 ? (size_t)n : 0;
+	}
+	/* The newline that echo and editors put at the end is not part of it. */
+	if (out->len > 0 && out->data[out->len - 1] == '\n')
+		out->len--;
+	if (memchr(pr_buf_text(out), '\0', out->len))
+		return cli_fail(cli, "%s: %s is not valid JSON: it has a zero byte", doing, what);
+	pr_buf_putc(out, '\0');
+	return out->failed ? cli_fail(cli, "%s: no memory for the %s", doing, what) : CLI_DONE;
+}

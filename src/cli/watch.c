@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * 1. A first signal stops the relay, a second ends the process at once. Before there
+ *    is a relay nothing is in flight, and the first one ends it.
+ * 2. The relay is only touched from here once run() has shown it, and no longer when
+ *    that has returned.
+ */
+#include "cli/watch.h"
+
+#include <unistd.h>
+
+static void draw_progress(struct cli_watch *watch, struct pr_relay *relay)
+{
+	struct pr_relay_totals totals;
+
+	pr_relay_totals(relay, &totals);
+	cli_progress_show(&watch->progress, totals.delivered + totals.dead,
+			  totals.delivered + totals.dead);
+}
+
+static void hang_up(struct cli_watch *watch, struct pr_relay *relay)
+{
+	watch->hung_up = !relay;
+	if (!relay)
+		return;
+	cli_supervise_reloading(&watch->supervisor);
+	pr_relay_reopen(relay);
+	if (watch->reload)
+		watch->reload(watch, relay);
+	cli_supervise_reloaded(&watch->supervisor);
+}
+
+static void end(struct cli_watch *watch, struct pr_relay *relay)
+{
+	cli_supervise_stopping(&watch->supervisor);
+	if (!relay) {
+		_exit(CLI_DONE); /* still waiting for the database: nothing is in flight */
+	} else if (watch->stopping) {
+		cli_fail(watch->cli,
+			 "%s: told twice to stop; what was in flight will be claimed again when "
+			 "its lease has run out",
+			 watch->name);
+		_exit(CLI_FAILED);
+	} else {
+		watch->stopping = true;
+		pr_relay_stop(relay);
+	}
+}
+
+static void look_after(struct cli_watch *watch)
+{
+	static const struct timespec pause = { .tv_nsec = 100000000 };
+
+	for (;;) {
+		int number = sigtimedwait(&watch->set, NULL, &pause);
+		struct pr_relay *relay = atomic_load(&watch->relay);
+
+		if (atomic_load(&watch->finished))
+			return;
+		if (number == SIGHUP || (relay && watch->hung_up))
+			hang_up(watch, relay);
+		if (number > 0 && number != SIGHUP)
+			end(watch, relay);
+		cli_supervise_look(&watch->supervisor, relay);
+		if (relay && atomic_load(&watch->draw))
+			draw_progress(watch, relay);
+	}
+}
+
+static void *run_thread(void *context)
+{
+	struct cli_watch *watch = context;
+
+	watch->status = watch->run(watch, &watch->err);
+	atomic_store(&watch->finished, true);
+	pthread_kill(watch->watcher, SIGHUP);
+	return NULL;
+}
+
+static int begin(struct cli_watch *watch)
+{
+	cli_supervise_begin(&watch->supervisor, watch->cli, watch->name);
+	watch->watcher = pthread_self();
+	sigemptyset(&watch->set);
+	sigaddset(&watch->set, SIGTERM);
+	sigaddset(&watch->set, SIGINT);
+	sigaddset(&watch->set, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &watch->set, NULL);
+	return pthread_create(&watch->thread, NULL, run_thread, watch);
+}
+
+int cli_watch(struct cli_watch *watch)
+{
+	struct cli *cli = watch->cli;
+
+	if (begin(watch) != 0)
+		return cli_fail(cli, "%s: can not start a thread: no resources left", watch->name);
+	look_after(watch);
+	pthread_join(watch->thread, NULL);
+	cli_supervise_end(&watch->supervisor, watch->status >= 0);
+	if (atomic_load(&watch->draw))
+		cli_progress_end(&watch->progress);
+	if (watch->status >= 0)
+		return CLI_DONE;
+	if (!atomic_load(&watch->relay) &&
+	    (watch->status == POSTROOM_INVALID || watch->status == POSTROOM_SINK))
+		return cli_usage(cli, "%s", watch->err.text);
+	return cli_fail(cli, "%s", watch->err.text);
+}
+
+void cli_watch_relay(struct cli_watch *watch, struct pr_relay *relay)
+{
+	atomic_store(&watch->relay, relay);
+}
+
+void cli_watch_draw(struct cli_watch *watch, const char *label, int64_t total)
+{
+	cli_progress_begin(&watch->progress, watch->cli, label, total);
+	atomic_store(&watch->draw, true);
+}

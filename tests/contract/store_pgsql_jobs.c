@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PostgreSQL's own ways with arrivals and jobs: statements, conflicts, the bell (N2, J1, D3). */
+#include "contract/store_jobs.h"
+#include "contract/store_pgsql.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "store/pgsql.h"
+#pragma GCC diagnostic pop
+
+static int take_in_with(const char *statement, bool ordered, struct pr_arrival *events,
+			size_t count, size_t *ret_at, struct pr_err *err)
+{
+	return store->ops->take_in(store, "h", statement, ordered, events, count, ret_at, err);
+}
+
+static void taken_in_with(const char *statement, bool ordered, const char *id)
+{
+	struct pr_arrival event = ARRIVAL(.id = id);
+	struct pr_err err = { 0 };
+	size_t at = 0;
+	int status = take_in_with(statement, ordered, &event, 1, &at, &err);
+
+	CHECK_MSG(status >= 0, "%s: %d %s", statement, status, err.text);
+}
+
+PGSQL_TEST(N2_what_only_the_commit_finds_wrong_is_blamed_on_whose_it_was)
+{
+	struct pr_arrival events[] = { ARRIVAL(.id = "a"), ARRIVAL(.id = "b"), ARRIVAL(.id = "c"),
+				       ARRIVAL(.id = "d") };
+	struct pr_err err = { 0 };
+	size_t at = 99;
+
+	sql(app, "CREATE TABLE known (id text PRIMARY KEY)");
+	sql(app, "INSERT INTO known VALUES ('a'), ('b'), ('d')");
+	sql(app, "CREATE TABLE effects (id text REFERENCES known DEFERRABLE INITIALLY DEFERRED)");
+	CHECK_INT(take_in_with("INSERT INTO effects VALUES ($2)", false, events, 4, &at, &err),
+		  POSTROOM_TX_ABORTED);
+	CHECK_INT(at, 2);
+	CHECK_CONTAINS(err.text, "foreign key");
+	CHECK_STR(err.sqlstate, "23503");
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_inbox"), 0);
+	CHECK_INT(number(app, "SELECT count(*) FROM effects"), 0);
+}
+
+PGSQL_TEST(N2_a_procedure_can_not_commit_an_event_without_its_row)
+{
+	struct pr_arrival event = ARRIVAL(.id = "e");
+	struct pr_err err = { 0 };
+	size_t at = 99;
+
+	sql(app, "CREATE TABLE effects (id text)");
+	sql(app, "CREATE PROCEDURE note(id text) LANGUAGE plpgsql AS "
+		 "$$BEGIN INSERT INTO effects VALUES (id); END$$");
+	sql(app, "CREATE PROCEDURE end_it(id text) LANGUAGE plpgsql AS "
+		 "$$BEGIN INSERT INTO effects VALUES (id); COMMIT; END$$");
+	CHECK_INT(take_in_with("CALL end_it($2)", false, &event, 1, &at, &err),
+		  POSTROOM_TX_ABORTED);
+	CHECK_INT(at, 0);
+	CHECK_CONTAINS(err.text, "transaction");
+	CHECK_INT(number(app, "SELECT count(*) FROM effects"), 0);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_inbox"), 0);
+	taken_in_with("CALL note($2)", false, "e");
+	CHECK_INT(number(app, "SELECT count(*) FROM effects"), 1);
+}
+
+PGSQL_TEST(N2_a_statement_that_is_refused_is_told_why)
+{
+	static const struct {
+		const char *statement, *part;
+	} bad[] = {
+		{ " -- why\n /* and /* how */ */ ( commit", "begins with \"commit\"" },
+		{ "", "is empty" },
+		{ "/* nothing", "is empty" },
+		{ "$2", "begins with \"$\"" },
+		{ "DO 'BEGIN END'", "INSERT, UPDATE, DELETE" },
+		{ "SELECT 1; COMMIT", "more than one" },
+		{ "SELECT $6::int", "$6" },
+		{ "SELECT $6::int", "$5 headers" },
+		{ "SELECT nothing", "character 8" },
+		{ "INSERT INTO nowhere VALUES ($2)", "\"nowhere\" does not exist" },
+	};
+	struct pr_err err = { 0 };
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		CHECK_INT(store->ops->check_statement(store, bad[i].statement, &err),
+			  POSTROOM_INVALID);
+		CHECK_CONTAINS(err.text, bad[i].part);
+		CHECK_CONTAINS(err.text, "the handler's statement");
+		CHECK(!strstr(err.text, "migrate"));
+	}
+	CHECK_INT(store->ops->check_statement(store, "/* a */ (SELECT 1) -- b", &err), POSTROOM_OK);
+}
+
+PGSQL_TEST(N2_parameters_have_their_types_used_or_not)
+{
+	sql(app, "CREATE TABLE effects (what text)");
+	taken_in_with("INSERT INTO effects SELECT pg_typeof($5) || ' ' || ($5 ->> 'h')", false, "a");
+	taken_in_with("INSERT INTO effects SELECT concat_ws(' ', pg_typeof($1), pg_typeof($2), "
+		      "pg_typeof($3), pg_typeof($4))",
+		      false, "b");
+	taken_in_with("INSERT INTO effects VALUES ('{schema}{table}')", false, "c");
+	CHECK_STR(text(app, "SELECT string_agg(what, '|' ORDER BY what) FROM effects"),
+		  "jsonb text text text|jsonb v|{schema}{table}");
+}
+
+PGSQL_TEST(N2_a_conflict_is_tried_again_and_no_events_fault)
+{
+	static const char *const conflicts[] = { "40001", "40P01" };
+
+	sql(app, "CREATE TABLE effects (id text)");
+	sql(app, "CREATE SEQUENCE tries");
+	for (size_t i = 0; i < 2; i++) {
+		sql(app, "CREATE OR REPLACE FUNCTION effect(id text) RETURNS void LANGUAGE plpgsql AS "
+			 "$$BEGIN IF nextval('tries') %% 3 <> 0 THEN RAISE EXCEPTION 'again' "
+			 "USING ERRCODE = '%s'; END IF; INSERT INTO effects VALUES (id); END$$",
+		    conflicts[i]);
+		taken_in_with("SELECT effect($2)", false, conflicts[i]);
+		CHECK_INT(number(app, "SELECT count(*) FROM effects"), i + 1);
+	}
+	CHECK_INT(number(app, "SELECT last_value FROM tries"), 6);
+}
+
+PGSQL_TEST(N2_a_lost_connection_is_no_events_fault)
+{
+	struct pr_arrival events[] = { ARRIVAL(.id = "a"), ARRIVAL(.id = "b") };
+	struct pr_err err = { 0 };
+	size_t at = 99;
+
+	CHECK_INT(take_in_with("SELECT pg_terminate_backend(pg_backend_pid())", false, events, 2, &at,
+			       &err),
+		  POSTROOM_UNAVAILABLE);
+	CHECK_INT(at, 99);
+	CHECK(!events[0].known && !events[1].known);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_inbox"), 0);
+}
+
+PGSQL_TEST(N2_a_statement_that_is_cancelled_or_raises_fails_by_itself)
+{
+	static const struct {
+		const char *statement, *text;
+	} bad[] = {
+		/* As a timeout does. */
+		{ "SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(600)",
+		  "the handler's statement failed: canceling statement due to user request" },
+		{ "SELECT fail('no such account')",
+		  "the handler's statement failed: no such account" },
+	};
+
+	sql(app, "CREATE FUNCTION fail(what text) RETURNS void LANGUAGE plpgsql AS "
+		 "$$BEGIN RAISE EXCEPTION '%%', what; END$$");
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct pr_arrival events[] = { ARRIVAL(.id = "a", .how = PR_ARRIVE_PENDING),
+					       ARRIVAL(.id = "b") };
+		struct pr_err err = { 0 };
+		size_t at = 99;
+
+		CHECK_INT(take_in_with(bad[i].statement, false, events, 2, &at, &err),
+			  POSTROOM_TX_ABORTED);
+		CHECK_INT(at, 1);
+		CHECK_STR(err.text, bad[i].text);
+	}
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_inbox"), 0);
+}
+
+PGSQL_TEST(D6_the_statements_plans_are_its_own_where_events_are_in_order)
+{
+	sql(app, "CREATE TABLE effects (setting text)");
+	taken_in_with("INSERT INTO effects SELECT current_setting('enable_seqscan')", true, "a");
+	CHECK_STR(text(app, "SELECT setting FROM effects"), "on");
+}
+
+/* When the claims of both tables were prepared in the store's session. */
+static void list_prepared(char out[4000])
+{
+	PGresult *result = PQexec(pgsql_store(store)->conn,
+				  "SELECT string_agg(concat(name, ' ', prepare_time), '|' "
+				  "ORDER BY name) FROM pg_prepared_statements "
+				  "WHERE statement LIKE 'WITH now%apart IN (1, 3)%'");
+
+	CHECK_INT(PQresultStatus(result), PGRES_TUPLES_OK);
+	snprintf(out, 4000, "%s", PQgetvalue(result, 0, 0));
+	PQclear(result);
+}
+
+PGSQL_TEST(J1_statements_are_kept_for_each_table)
+{
+	struct postroom_batch batch = { 0 };
+	char first[4000], again[4000];
+
+	for (int i = 0; i < 2; i++) {
+		postroom_batch_free(CLAIM(.limit = 1));
+		JOBS(store, &batch);
+		list_prepared(i ? again : first);
+	}
+	CHECK_CONTAINS(first, "|");
+	CHECK_STR(again, first);
+	pr_batch_release(&batch);
+}
+
+static void turn(struct postroom_batch *now, bool suspects, struct postroom_batch *next)
+{
+	const struct pr_policy policy = { .max_attempts = 3, .max_error_length = 100 };
+	const struct pr_claim claim = { .scope.ns = "h",
+					.limit = 2,
+					.max_bytes = SIZE_MAX,
+					.lease_ms = 30000,
+					.max_attempts = 3,
+					.suspects = suspects,
+					.loose = true };
+	struct pr_err err = { 0 };
+
+	for (size_t i = 0; i < now->count; i++)
+		now->items[i].verdict = POSTROOM_DELIVERED;
+	pr_batch_reset(next);
+	CHECK_MSG(store->ops->turn(store, &pr_table_inbox, now->items, now->count, &policy, &claim,
+				   next, &err) == POSTROOM_OK,
+		  "%s", err.text);
+}
+
+/* Whatever kind of lease the outbox has. */
+TEST_ON_PGSQL(J1_jobs_are_settled_and_the_next_claimed_in_one_turn)
+{
+	struct postroom_batch now = { 0 }, next = { 0 }, lost = { 0 };
+
+	TAKE_IN(false, ARRIVAL(.id = "a", .key = "k", .how = PR_ARRIVE_PENDING),
+		ARRIVAL(.id = "b", .key = "k", .how = PR_ARRIVE_PENDING),
+		ARRIVAL(.id = "c", .key = "k", .how = PR_ARRIVE_PENDING));
+	JOBS(store, &now, .limit = 2, .loose = true);
+	CHECK_STR(jobs_in(&now), "a b ");
+	turn(&now, false, &next);
+	CHECK_STR(jobs_in(&next), "c ");
+	CHECK(next.items[0].loose);
+	CHECK_INT(jobs("completed"), 2);
+	CHECK_INT(jobs("active"), 1);
+	/* None was lost yet; who asks again finds what is lost since. */
+	turn(&next, true, &now);
+	CHECK_INT(now.count, 0);
+	job_submit("d", NULL);
+	JOBS(store, &lost);
+	jobs_shift("locked_until", -24 * 3600);
+	turn(&now, true, &next);
+	CHECK_STR(jobs_in(&next), "d ");
+	CHECK_INT(next.items[0].attempt, 2);
+	pr_batch_release(&now);
+	pr_batch_release(&next);
+	pr_batch_release(&lost);
+}
+
+PGSQL_TEST(N2_an_event_that_the_tables_do_not_take_is_its_own_fault)
+{
+	static char long_id[1026];
+	struct pr_arrival event = ARRIVAL(.id = long_id, .how = PR_ARRIVE_PENDING);
+	struct pr_err err = { 0 };
+	size_t at = 99;
+
+	memset(long_id, 'a', 1025);
+	CHECK_INT(take_in_with(NULL, false, &event, 1, &at, &err), POSTROOM_TX_ABORTED);
+	CHECK_INT(at, 0);
+	CHECK_CONTAINS(err.text, "id: 1 to 1024 bytes");
+	event.how = PR_ARRIVE_DONE;
+	CHECK_INT(take_in_with("SELECT 1", false, &event, 1, &at, &err), POSTROOM_TX_ABORTED);
+	/* The connection is as good as before. */
+	taken_in_with("SELECT 1", false, "a");
+	CHECK_STR(job_status("a"), "completed");
+}
+
+PGSQL_TEST(N2_without_a_statement_an_event_is_done_as_it_arrives)
+{
+	struct pr_arrival events[] = {
+		ARRIVAL(.id = "a", .key = "k", .how = PR_ARRIVE_PENDING),
+		ARRIVAL(.id = "b", .key = "k"),
+		ARRIVAL(.id = "c", .key = "l"),
+	};
+	struct pr_err err = { 0 };
+	size_t at = 99;
+
+	CHECK_MSG(take_in_with(NULL, true, events, 3, &at, &err) == POSTROOM_OK, "%s", err.text);
+	CHECK(events[1].waits && !events[2].waits);
+	CHECK_STR(job_status("b"), "pending");
+	CHECK_STR(job_status("c"), "completed");
+}
+
+static bool would_ring(const char *sql_text)
+{
+	PGnotify *heard;
+	bool rung = false;
+
+	sql(app, "SELECT setval('postroom_inbox_sleepers', "
+		 "(extract(epoch FROM clock_timestamp()) * 1000)::bigint + 3600000)");
+	sql(app, "%s", sql_text);
+	sql(app, "SELECT 1");
+	while ((heard = PQnotifies(conn_of(app)))) {
+		rung = true;
+		PQfreemem(heard);
+	}
+	return rung;
+}
+
+PGSQL_TEST(D3_only_what_is_pending_rings_at_the_inbox)
+{
+	sql(app, "DO $$BEGIN EXECUTE 'LISTEN postroom_' || 'postroom_inbox'::regclass::oid; END$$");
+	CHECK(!would_ring("SELECT postroom_inbox_once('a', 'h')"));
+	CHECK(would_ring("SELECT postroom_inbox_submit('h', 'b')"));
+	CHECK(would_ring("INSERT INTO postroom_inbox (id, handler_name) VALUES ('c', 'h')"));
+	CHECK(!would_ring("INSERT INTO postroom_inbox (id, handler_name, status) "
+			  "VALUES ('d', 'h', 'completed')"));
+	CHECK(!would_ring("INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')"));
+	sql(app, "SELECT setval('postroom_inbox_sleepers', 1)");
+	sql(app, "SELECT postroom_inbox_submit('h', 'e')");
+	CHECK(!PQnotifies(conn_of(app)));
+}
