@@ -55,7 +55,7 @@ static void forget(struct pr_kafka_consumer *consumer, size_t count)
 static void give_back(struct pr_kafka_consumer *consumer)
 {
 	forget(consumer, consumer->count);
-	consumer->revoking = false;
+	consumer->revoking = consumer->joined = false;
 	rd_kafka_assign(consumer->client.handle, NULL);
 }
 
@@ -66,6 +66,7 @@ static void hear_rebalance(rd_kafka_t *handle, rd_kafka_resp_err_t what,
 
 	if (what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
 		rd_kafka_assign(handle, partitions);
+		consumer->joined = true;
 		if (consumer->paused)
 			rd_kafka_pause_partitions(handle, partitions);
 	} else if (consumer->given > 0 && !rd_kafka_assignment_lost(handle)) {
@@ -155,7 +156,7 @@ int pr_kafka_join(struct pr_kafka_consumer *consumer, struct pr_err *err)
 	rd_kafka_poll_set_consumer(consumer->client.handle);
 	consumer->queue = rd_kafka_queue_get_consumer(consumer->client.handle);
 	rd_kafka_queue_io_event_enable(consumer->queue, consumer->fd, &one, sizeof(one));
-	consumer->revoking = consumer->paused = false;
+	consumer->joined = consumer->revoking = consumer->paused = false;
 	consumer->refusal = RD_KAFKA_RESP_ERR_NO_ERROR;
 	return subscribe(consumer, err);
 }
@@ -298,28 +299,46 @@ static int check_hope(struct pr_kafka_consumer *consumer, bool last, struct pr_e
 	return POSTROOM_OK;
 }
 
+/* Until when to wait, as things are. */
+static int64_t wait_until(const struct pr_kafka_consumer *consumer, const struct pr_flight *flight,
+			  int64_t join_until_us)
+{
+	if (!consumer->joined && join_until_us > flight->begin_until_us)
+		return join_until_us;
+	return flight->begin_until_us;
+}
+
+static int not_joined(const struct pr_kafka_consumer *consumer, struct pr_err *err)
+{
+	return pr_err_set(err, POSTROOM_UNAVAILABLE,
+			  "group \"%s\" at %s has not taken us in yet: it waits for its other "
+			  "members, or the broker does not answer",
+			  consumer->group, consumer->client.url->host);
+}
+
 /* While no broker is there nothing is given out that could not be committed. */
 int pr_kafka_fetch(struct pr_kafka_consumer *consumer, size_t limit, size_t bytes,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
 	/* The group is to hear of us also while the same is given out again and again. */
 	bool full = consumer->count >= limit || consumer->bytes >= bytes;
-	int64_t down_us, until_us;
-	int status;
+	int64_t join_until_us = pr_mono_us() + flight->timeout_ms * 1000;
 
 	for (;;) {
-		bool last = !pr_flight_may_begin(flight);
+		int64_t down_us, until_us = wait_until(consumer, flight, join_until_us);
+		bool last = pr_mono_us() >= until_us;
+		int status = full ? pr_kafka_keep(consumer, err) :
+				    poll_library(consumer, limit, bytes, err);
 
-		status = full ? pr_kafka_keep(consumer, err) :
-				poll_library(consumer, limit, bytes, err);
 		if (consumer->count == 0 && pr_stop_requested(flight->stop))
 			return pr_err_set(err, POSTROOM_STOPPED, "stopped before an event came");
 		if (status == POSTROOM_OK)
-			status = check_hope(consumer, last, err);
+			status = check_hope(consumer, last || pr_stop_requested(flight->stop), err);
 		down_us = consumer->client.down_us;
-		if (status < 0 || last || (consumer->count > 0 && !down_us))
+		if (status < 0 || (consumer->count > 0 && !down_us))
 			return status;
-		until_us = flight->begin_until_us;
+		if (last)
+			return consumer->joined ? POSTROOM_OK : not_joined(consumer, err);
 		if (down_us && down_us + PR_KAFKA_PATIENCE_US < until_us)
 			until_us = down_us + PR_KAFKA_PATIENCE_US;
 		await(consumer, flight, until_us);

@@ -29,7 +29,6 @@ struct source_backend {
 	bool returns;  /* close() gives back at once */
 	bool groups;   /* each group has all events; otherwise whoever reads shares them */
 	bool pushes;   /* the server sends events ahead, before they are read */
-	bool unsure;   /* it answers no acknowledgement */
 	bool insists;  /* what was read is given again by each read until it is acknowledged */
 	bool forgets;  /* the server loses what it had when it is killed */
 	bool repeats;  /* killed, the server forgets what was acknowledged just before */

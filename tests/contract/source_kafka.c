@@ -13,7 +13,7 @@
  */
 #define SESSION_MS "4000"
 
-/* The mock cluster forgets what a partition has beyond 5 MiB. */
+/* The mock cluster forgets what a partition has beyond 5 MiB: large messages must spread. */
 static void prepare(const struct server *server, const char *name)
 {
 	(void)server;
@@ -30,7 +30,7 @@ static void put_url(struct pr_buf *out, const char *host, int port, const char *
 static void put_sink_url(struct pr_buf *out, const char *host, int port, const char *name)
 {
 	kafka_kind.put_url(out, host, port);
-	pr_buf_printf(out, "/%s", name);
+	pr_buf_printf(out, "/%s?kafka.sticky.partitioning.linger.ms=0", name);
 }
 
 static void put_intruder_url(struct pr_buf *out, const char *host, int port, const char *name)
