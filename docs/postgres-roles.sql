@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What producers, consumers, relays and readers may do on PostgreSQL, and no more.
+-- What producers, consumers, workers, relays and readers may do on PostgreSQL, and no more.
 --
---     psql -v schema=public -v producer=shop -v consumer=rewards -v relay=dispatcher \
---         -v reader=support -f postgres-roles.sql postgres://owner@db1/shop
+--     psql -v schema=public -v producer=shop -v consumer=rewards -v worker=ledger \
+--         -v relay=dispatcher -v reader=support -f postgres-roles.sql postgres://owner@db1/shop
 --
 -- Run it as the owner of the tables, after each `postroom migrate`; again and again
 -- is harmless. The roles must exist. One that is not named is left out, and the
@@ -44,6 +44,24 @@ GRANT SELECT ON postroom_migrations TO :"consumer";
 GRANT INSERT (id, handler_name, status, payload, next_attempt_at, created_at, updated_at, processed_at)
 	ON postroom_inbox TO :"consumer";
 GRANT SELECT (id, handler_name, status) ON postroom_inbox TO :"consumer";
+-- Whether a worker sleeps and is to be woken.
+GRANT SELECT ON SEQUENCE postroom_inbox_sleepers TO :"consumer";
+\endif
+
+-- Workers are who runs `postroom consume`: they take events into the inbox and do its jobs, payloads
+-- included. What an event says is not theirs to change. What their --sql does, or their command,
+-- is to be granted besides.
+\if :{?worker}
+GRANT USAGE ON SCHEMA :"schema" TO :"worker";
+GRANT SELECT ON postroom_migrations TO :"worker";
+GRANT INSERT (id, handler_name, seq, topic, key, payload, body, content_type, headers, status, attempts,
+	claims, next_attempt_at, last_attempt_at, last_error, created_at, updated_at, processed_at)
+	ON postroom_inbox TO :"worker";
+GRANT SELECT, DELETE ON postroom_inbox TO :"worker";
+GRANT UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_until, last_attempt_at,
+	last_error, checkpoint, steps, updated_at, processed_at, apart) ON postroom_inbox TO :"worker";
+GRANT USAGE ON SEQUENCE postroom_inbox_seq_seq TO :"worker";
+GRANT SELECT, UPDATE ON SEQUENCE postroom_inbox_sleepers TO :"worker";
 \endif
 
 -- Relays claim, settle and purge; `postroom retry`, `postroom purge` and their kin of the inbox want the same. What a
@@ -62,8 +80,8 @@ GRANT SELECT, INSERT, DELETE ON postroom_history TO :"relay";
 GRANT UPDATE (delivered_at) ON postroom_history TO :"relay";
 GRANT SELECT, DELETE, UPDATE (created_at) ON postroom_dedupe TO :"relay";
 GRANT SELECT, DELETE ON postroom_inbox TO :"relay";
-GRANT UPDATE (status, attempts, next_attempt_at, updated_at, apart) ON postroom_inbox TO :"relay";
-GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq TO :"relay";
+GRANT UPDATE (seq, status, attempts, next_attempt_at, updated_at, apart) ON postroom_inbox TO :"relay";
+GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq, postroom_inbox_seq_seq TO :"relay";
 -- Saying until when it sleeps.
 GRANT SELECT, UPDATE ON SEQUENCE postroom_sleepers TO :"relay";
 \endif

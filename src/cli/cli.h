@@ -243,6 +243,7 @@ int cli_read_tenant(struct cli *cli, const char *text, char out[PR_UUID_SIZE]);
 extern const struct cli_command cmd_bench;
 extern const struct cli_command cmd_checkpoint;
 extern const struct cli_command cmd_enqueue;
+extern const struct cli_command cmd_consume;
 extern const struct cli_command cmd_inbox;
 extern const struct cli_command cmd_key;
 extern const struct cli_command cmd_lease;

@@ -77,7 +77,7 @@ static const struct cli_command cmd_help = {
 
 const struct cli_command *const cli_commands[] = {
 	&cmd_enqueue, &cmd_relay, &cmd_list,	&cmd_show, &cmd_retry, &cmd_purge, &cmd_stats,
-	&cmd_inbox,   &cmd_step,  &cmd_checkpoint, &cmd_lease, &cmd_migrate, &cmd_key, &cmd_sinks,
+	&cmd_inbox,   &cmd_consume, &cmd_step,  &cmd_checkpoint, &cmd_lease, &cmd_migrate, &cmd_key, &cmd_sinks,
 	&cmd_bench,   &cmd_help,  NULL,
 };
 

@@ -26,6 +26,7 @@
 #define GROWTH 4       /* of that number from one read to the next */
 #define CLAIM_MAX 100
 #define ID_SIZE 48
+#define WORDS_AROUND 8 /* the ids of a command */
 #define SWEEPS_PER_LEASE 3
 #define DEAD_AFTER_LEASES 10 /* without a sign of life */
 #define TIDY_EVERY_MS ((int64_t)10 * 60 * 1000)
@@ -36,12 +37,12 @@ struct redis_source {
 	struct pr_tls_files tls;
 	struct pr_redis_link link;
 	uint64_t connection; /* of these, the one that was looked back on */
-	char from[ID_SIZE];  /* behind this there may be entries of ours that nobody was given; "": no */
+	char from[ID_SIZE];  /* what is ours behind this may not have been given out; "": all was */
 	char cursor[ID_SIZE]; /* where the search for what others have left goes on */
 	int64_t sweep_us;     /* when it begins anew */
 	int64_t tidy_us;
-	size_t count;	     /* how many entries may well be taken at once, by their size */
-	struct pr_buf held;  /* ids of ID_SIZE each: given out, not acknowledged */
+	size_t count;	    /* how many entries may well be taken at once, by their size */
+	struct pr_buf held; /* ids of ID_SIZE each: given out, not acknowledged */
 	struct pr_buf scratch;
 };
 
@@ -84,17 +85,13 @@ static const char *held_id(const void *list, size_t i)
 
 static void put_about(struct redis_source *redis, const struct about *about)
 {
+	const char **words = reallocarray(NULL, about->count + WORDS_AROUND, sizeof(*words));
 	size_t count = 0;
-	const char **words;
 
-	for (size_t i = 0; about->head[i] || (about->tail && about->tail[i]); i++)
-		count += 2;
-	words = reallocarray(NULL, count + about->count, sizeof(*words));
 	if (!words) {
 		redis->link.out.failed = true;
 		return;
 	}
-	count = 0;
 	for (size_t i = 0; about->head[i]; i++)
 		words[count++] = about->head[i];
 	for (size_t i = 0; i < about->count; i++)
@@ -312,7 +309,8 @@ static int read_abandoned(struct redis_source *redis, struct pr_events *events, 
 	snprintf(idle, sizeof(idle), "%" PRId64, redis->source.lease_ms);
 	pr_redis_put(&redis->link, 8,
 		     (const char *[]){ "XAUTOCLAIM", stream_of(redis), group_of(redis),
-				       redis->source.consumer, idle, redis->cursor, "COUNT", count },
+				       redis->source.consumer, idle, redis->cursor, "COUNT",
+				       count },
 		     NULL);
 	status = ask(redis, flight, answer_by(flight), &reply, err);
 	if (!reply)
@@ -410,16 +408,18 @@ static int begin(struct redis_source *redis, const struct pr_flight *flight, str
 	return POSTROOM_OK;
 }
 
-/* What is first in turn. */
+/* What is first in turn; *ret_new says that this was what is new. */
 static int read_next(struct redis_source *redis, struct pr_events *events, size_t limit,
-		     const struct pr_flight *flight, struct pr_err *err)
+		     const struct pr_flight *flight, bool *ret_new, struct pr_err *err)
 {
+	*ret_new = false;
 	if (redis->from[0])
 		return read_own(redis, events, limit, flight, err);
 	if (pr_mono_us() >= redis->sweep_us)
 		return read_abandoned(redis, events, limit, flight, err);
 	if (pr_mono_us() >= redis->tidy_us)
 		return tidy(redis, flight, err);
+	*ret_new = true;
 	return read_new(redis, events, limit, flight, err);
 }
 
@@ -428,18 +428,16 @@ static int read_redis(struct pr_source *source, struct pr_events *events, size_t
 {
 	struct redis_source *redis = (struct redis_source *)source;
 	size_t first = events->count;
-	bool waited = false;
+	bool is_new = false;
 	int status;
 
 	if (pr_stop_requested(flight->stop))
 		return pr_err_set(err, POSTROOM_STOPPED, "stopped before anything was read");
 	status = begin(redis, flight, err);
-	while (status == POSTROOM_OK && events->count == first && !waited) {
-		/* The turn of what is new comes last: who has no time to wait is answered too. */
-		waited = pr_mono_us() >= flight->begin_until_us && !redis->from[0] &&
-			 pr_mono_us() < redis->sweep_us && pr_mono_us() < redis->tidy_us;
-		status = read_next(redis, events, limit, flight, err);
-	}
+	/* What is new is asked for in any case, also by those who have no time to wait. */
+	while (status == POSTROOM_OK && events->count == first &&
+	       (!is_new || pr_mono_us() < flight->begin_until_us))
+		status = read_next(redis, events, limit, flight, &is_new, err);
 	if (status < 0)
 		pr_redis_hang_up(&redis->link);
 	return status;
@@ -515,8 +513,9 @@ static int open_redis(struct pr_source *source, struct pr_err *err)
 /* As if it had been pending since 1970: whoever looks next takes it over. */
 static void give_back(struct redis_source *redis)
 {
-	const char *head[] = { "XCLAIM", stream_of(redis), group_of(redis), redis->source.consumer,
-			       "0", NULL };
+	const char *head[] = {
+		"XCLAIM", stream_of(redis), group_of(redis), redis->source.consumer, "0", NULL
+	};
 	const char *tail[] = { "TIME", "0", "JUSTID", NULL };
 	struct about about = { head, tail, held_id, redis, redis->held.len / ID_SIZE };
 

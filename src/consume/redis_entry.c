@@ -119,7 +119,6 @@ int pr_redis_entry_read(const redisReply *entry, const char *stream, struct pr_b
 	}
 	event->topic = topic ? pr_arena_copy(&events->arena, topic->str, topic->len)
 			     : pr_arena_strdup(&events->arena, stream);
-	event->place =
-		pr_arena_printf(&events->arena, "%s/%s", stream, entry->element[0]->str);
+	event->place = pr_arena_printf(&events->arena, "%s/%s", stream, entry->element[0]->str);
 	return good && event->topic && event->place ? POSTROOM_OK : POSTROOM_NOMEM;
 }

@@ -13,6 +13,12 @@ const struct pr_source_ops *const pr_sources[] = {
 #ifdef PR_WITH_REDIS
 	&pr_source_redis,
 #endif
+#ifdef PR_WITH_NATS
+	&pr_source_nats,
+#endif
+#ifdef PR_WITH_AMQP
+	&pr_source_amqp,
+#endif
 	NULL,
 };
 

@@ -6,7 +6,8 @@
  *    its break.
  * 2. Nothing is read that would block: a stop and the deadline end every wait.
  * 3. A line that can not be read as one of ours is given out as it is, never dropped.
- * 4. There is nobody to acknowledge to: what was read when we die is lost, unless it
+ * 4. The first instance has all lines: for others it has come to its end.
+ * 5. There is nobody to acknowledge to: what was read when we die is lost, unless it
  *    can be given again.
  */
 #include "base/json.h"
@@ -31,8 +32,8 @@ struct stdin_source {
 	struct pr_buf text; /* read and not given out, from at on */
 	size_t at;
 	size_t searched; /* of it, for a line break */
-	int64_t line; /* number of the last one given out */
-	bool ended;
+	int64_t line;	 /* number of the last one given out */
+	bool owner, ended;
 	struct pr_buf scratch;
 };
 
@@ -86,8 +87,8 @@ static bool decode_body(struct stdin_source *in, struct pr_events *events, struc
 	bool good = pr_json_kind(value) == '"' && copy_text(in, events, value, &text);
 
 	pr_buf_reset(&in->scratch);
-	return good && (!text || pr_base64_decode((struct pr_span){ text, strlen(text) },
-						  &in->scratch));
+	return good &&
+	       (!text || pr_base64_decode((struct pr_span){ text, strlen(text) }, &in->scratch));
 }
 
 /* The body, else the payload, else the line as it is. */
@@ -190,7 +191,7 @@ static int take_in(struct stdin_source *in, struct pr_err *err)
 	}
 	room = pr_buf_reserve(&in->text, PIECE);
 	if (!room && in->text.len + PIECE > LINE_MAX_BYTES)
-		return pr_err_set(err, POSTROOM_INVALID, "stdin: line %lld is longer than %zu MiB",
+		return pr_err_set(err, POSTROOM_SINK, "stdin: line %lld is longer than %zu MiB",
 				  (long long)in->line + 1, LINE_MAX_BYTES / 1024 / 1024);
 	if (!room)
 		return pr_err_nomem(err);
@@ -210,8 +211,7 @@ static int read_stdin(struct pr_source *source, struct pr_events *events, size_t
 	size_t first = events->count;
 
 	for (;;) {
-		struct pollfd fds[2] = { { .fd = -1 },
-					 { .fd = STDIN_FILENO, .events = POLLIN } };
+		struct pollfd fds[2] = { { .fd = -1 }, { .fd = STDIN_FILENO, .events = POLLIN } };
 		int status = POSTROOM_OK;
 
 		if (pr_stop_requested(flight->stop))
@@ -253,11 +253,9 @@ static int open_stdin(struct pr_source *source, struct pr_err *err)
 	if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY)
 		return pr_err_set(err, POSTROOM_SINK,
 				  "stdin: is closed, there is nothing to be read from it");
-	if (atomic_flag_test_and_set(&taken))
-		return pr_err_set(err, POSTROOM_SINK,
-				  "stdin: is being read already, and each line can go to one "
-				  "reader only");
 	in->text.max = LINE_MAX_BYTES;
+	in->ended = atomic_flag_test_and_set(&taken);
+	in->owner = !in->ended;
 	return POSTROOM_OK;
 }
 
@@ -267,7 +265,8 @@ static void close_stdin(struct pr_source *source)
 
 	pr_buf_release(&in->text);
 	pr_buf_release(&in->scratch);
-	atomic_flag_clear(&taken);
+	if (in->owner)
+		atomic_flag_clear(&taken);
 }
 
 static const char *const schemes[] = { "stdin", NULL };
@@ -275,7 +274,8 @@ static const struct pr_param params[] = { { .name = NULL } };
 
 const struct pr_source_ops pr_source_stdin = {
 	.schemes = schemes,
-	.summary = "a JSON object a line on standard input, as stdout: and file: write them; \"-\" too",
+	.summary = "a JSON object a line on standard input, as stdout: and file: write them; \"-\" "
+		   "too",
 	.example = "stdin:",
 	.ends = true,
 	.size = sizeof(struct stdin_source),

@@ -23,9 +23,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PORT 5672
-#define TLS_PORT 5671
-#define NAME_MAX_BYTES 255
 #define WAITING_BYTES ((size_t)512 * 1024) /* to be sent, before more is made ready */
 
 struct amqp_sink {
@@ -60,7 +57,7 @@ struct batch {
 };
 
 /* RabbitMQ takes any bytes for a name. */
-static const struct pr_target_rule name_rule = { .max = NAME_MAX_BYTES };
+static const struct pr_target_rule name_rule = { .max = PR_AMQP_NAME_MAX };
 
 /* Fills exchange_name and key_name. An empty exchange is the default one. */
 static int name_target(struct amqp_sink *amqp, const postroom_delivery *item, struct pr_err *err)
@@ -184,18 +181,13 @@ static void heed_return(struct amqp_sink *amqp, struct batch *batch,
 static void heed_header(struct amqp_sink *amqp, struct batch *batch, amqp_bytes_t payload)
 {
 	const amqp_basic_properties_t *properties;
-	amqp_bytes_t encoded;
-	void *decoded;
+	uint64_t len;
 
-	if (!batch->returning || payload.len < 12)
+	if (!batch->returning)
 		return;
 	batch->returning = false;
-	encoded = (amqp_bytes_t){ payload.len - 12, (char *)payload.bytes + 12 };
-	recycle_amqp_pool(&amqp->link.pool);
-	if (amqp_decode_properties(AMQP_BASIC_CLASS, &amqp->link.pool, encoded, &decoded) < 0)
-		return;
-	properties = decoded;
-	if (!(properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG))
+	if (!pr_amqp_read_header(&amqp->link, payload, &len, &properties) ||
+	    !(properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG))
 		return;
 	for (size_t i = batch->oldest; i < batch->count; i++) {
 		postroom_delivery *item = item_of(batch, &batch->sent[i]);
@@ -230,7 +222,7 @@ static bool is_cut(const char *sentence)
 /* Whether the server's sentence has the name behind what ends in a quote, as far as it goes. */
 static bool quotes(const char *sentence, const char *what, const char *name)
 {
-	char quoted[NAME_MAX_BYTES + 20];
+	char quoted[PR_AMQP_NAME_MAX + 20];
 	size_t len = (size_t)snprintf(quoted, sizeof(quoted), "%s%s' ", what, name);
 	const char *at = sentence;
 
@@ -470,45 +462,18 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 	return POSTROOM_OK;
 }
 
-/* VHOST/EXCHANGE; the last '/' divides them, since "/" is the name of the usual vhost. */
-static void divide_path(struct amqp_sink *amqp)
-{
-	char *path = amqp->sink.url.path, *slash = strrchr(path, '/');
-
-	amqp->exchange = slash ? slash + 1 : "";
-	if (slash)
-		*slash = '\0';
-	amqp->link.vhost = path[0] ? path : "/";
-}
-
 static int open_amqp(struct pr_sink *sink, struct pr_err *err)
 {
 	struct amqp_sink *amqp = (struct amqp_sink *)sink;
-	int port = pr_tls_wanted(&sink->url, sink->ops->schemes) ? TLS_PORT : PORT;
 
-	if (pr_address_parse(&sink->url, sink->url.host, port, &amqp->link.address, err) < 0)
+	if (pr_amqp_link_open(&amqp->link, &sink->url, sink->ops->schemes, &amqp->tls, "EXCHANGE",
+			      &amqp->exchange, err) < 0)
 		return err->status;
-	if (sink->url.user[0] && !sink->url.password[0])
-		return pr_err_set(err, POSTROOM_SINK,
-				  "amqp: the user \"%s\" has no password; write "
-				  "amqp://USER:PASSWORD@HOST/VHOST/EXCHANGE",
-				  sink->url.user);
-	if (!sink->url.user[0] && sink->url.password[0])
-		return pr_err_set(err, POSTROOM_SINK,
-				  "amqp: there is a password, but no user; write "
-				  "amqp://USER:PASSWORD@HOST/VHOST/EXCHANGE");
-	divide_path(amqp);
-	if (strlen(amqp->link.vhost) > NAME_MAX_BYTES)
-		return pr_err_set(err, POSTROOM_SINK, "amqp: the vhost is longer than %d bytes",
-				  NAME_MAX_BYTES);
-	if (pr_target_check(amqp->exchange, &name_rule, err) < 0 ||
-	    (amqp->routing_key && pr_target_check(amqp->routing_key, &name_rule, err) < 0))
-		return pr_err_prefix(err, "amqp");
-	if (amqp->link.heartbeat_ms % 1000 != 0)
-		return pr_err_set(err, POSTROOM_SINK, "amqp: heartbeat takes whole seconds");
-	amqp->link.url = &sink->url;
-	pr_amqp_link_init(&amqp->link);
-	return pr_tls_open(&sink->url, sink->ops->schemes, &amqp->tls, &amqp->link.tls, err);
+	if (pr_target_check(amqp->exchange, &name_rule, err) >= 0 &&
+	    (!amqp->routing_key || pr_target_check(amqp->routing_key, &name_rule, err) >= 0))
+		return POSTROOM_OK;
+	pr_amqp_link_release(&amqp->link);
+	return pr_err_prefix(err, "amqp");
 }
 
 static void close_amqp(struct pr_sink *sink)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A connection to an AMQP 0-9-1 server with one channel in confirm mode, which
- * never waits longer than it may. rabbitmq-c knows what methods look like; the
- * waiting is ours.
+ * A connection to an AMQP 0-9-1 server with one channel, which never waits longer
+ * than it may. rabbitmq-c knows what methods look like; the waiting is ours.
  */
 #ifndef PR_SINK_AMQP_LINK_H
 #define PR_SINK_AMQP_LINK_H
@@ -13,6 +12,7 @@
 #include <amqp_framing.h>
 
 #define PR_AMQP_CHANNEL 1
+#define PR_AMQP_NAME_MAX 255 /* bytes of an exchange, a queue, a routing key */
 
 struct pr_amqp_link {
 	const struct pr_url *url; /* user and password */
@@ -20,6 +20,7 @@ struct pr_amqp_link {
 	struct pr_address address;
 	SSL_CTX *tls; /* NULL: plain */
 	int64_t heartbeat_ms;
+	bool reads; /* nothing is published: the channel confirms nothing */
 
 	bool connected;
 	bool in_flight; /* messages are on their way: a stop waits for the answers */
@@ -43,7 +44,14 @@ struct pr_amqp_frame {
 	amqp_bytes_t payload; /* of other frames */
 };
 
-void pr_amqp_link_init(struct pr_amqp_link *link);
+/*
+ * For the URL of a sink or a source, whose schemes these are; connects to nothing. name gets
+ * what stands behind the vhost: an exchange or a queue, which what calls it for errors. What
+ * the URL has wrong is POSTROOM_SINK. Only after success there is something to release.
+ */
+int pr_amqp_link_open(struct pr_amqp_link *link, const struct pr_url *url,
+		      const char *const *schemes, const struct pr_tls_files *tls, const char *what,
+		      const char **name, struct pr_err *err);
 void pr_amqp_link_release(struct pr_amqp_link *link);
 
 /*
@@ -54,10 +62,17 @@ int pr_amqp_connect(struct pr_amqp_link *link, const struct pr_flight *flight, i
 		    struct pr_err *err);
 void pr_amqp_hang_up(struct pr_amqp_link *link);
 
+/* Takes in what has come meanwhile; false: the connection is of no use any more. */
+bool pr_amqp_hear(struct pr_amqp_link *link);
+
 /* After the server has closed the channel: a new one. */
 int pr_amqp_reopen(struct pr_amqp_link *link, const struct pr_flight *flight, int64_t until_us,
 		   struct pr_err *err);
+/* Closes the channel, waits until what was not acknowledged there is back, and opens a new one. */
+int pr_amqp_give_back(struct pr_amqp_link *link, const struct pr_flight *flight, int64_t until_us,
+		      struct pr_err *err);
 
+void pr_amqp_put_heartbeat(struct pr_amqp_link *link);
 void pr_amqp_put_method(struct pr_amqp_link *link, amqp_method_number_t method, void *decoded);
 
 /*
@@ -81,5 +96,26 @@ int pr_amqp_transfer(struct pr_amqp_link *link, const struct pr_flight *flight, 
 
 /* 1: the next frame of the channel; 0: none yet; < 0 and the error: time to hang up. */
 int pr_amqp_next(struct pr_amqp_link *link, struct pr_amqp_frame *ret, struct pr_err *err);
+
+/* An error of the server's own words for what it closes and why; its code is the native one. */
+int pr_amqp_refused(const struct pr_amqp_link *link, uint16_t code, amqp_bytes_t text,
+		    struct pr_err *err);
+
+/*
+ * Waits for a method and passes over all that comes before it; its fields, or NULL and the
+ * error, whose native code is the server's own if it has refused.
+ */
+void *pr_amqp_expect(struct pr_amqp_link *link, amqp_method_number_t method,
+		     const struct pr_flight *flight, int64_t until_us, struct pr_err *err);
+
+/* Sends all that has been put. */
+int pr_amqp_flush(struct pr_amqp_link *link, const struct pr_flight *flight, int64_t until_us,
+		  struct pr_err *err);
+/* Sends a heartbeat if it is time for one, as far as that takes no waiting. */
+int pr_amqp_beat(struct pr_amqp_link *link, struct pr_err *err);
+
+/* The payload of a header frame: how long the body is, and the properties; false: it is none. */
+bool pr_amqp_read_header(struct pr_amqp_link *link, amqp_bytes_t payload, uint64_t *ret_len,
+			 const amqp_basic_properties_t **ret);
 
 #endif

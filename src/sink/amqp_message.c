@@ -27,7 +27,7 @@ static const char *const ce_names[][2] = {
 	{ "source", "ce_source" },
 	{ "type", "ce_type" },
 	{ "time", "ce_time" },
-	{ "subject", "ce_subject" },
+	{ "subject", PR_AMQP_KEY_HEADER },
 	{ "tenantid", "ce_tenantid" },
 	{ "correlationid", "ce_correlationid" },
 };
@@ -79,9 +79,13 @@ static const char *ce_name(const char *attribute)
 	return attribute;
 }
 
-static bool is_ours(const char *name)
+bool pr_amqp_is_own_header(amqp_bytes_t name)
 {
-	return strncasecmp(name, "ce_", 3) == 0 || strcasecmp(name, "idempotency-key") == 0;
+	static const char prefix[] = "ce_", other[] = "idempotency-key";
+
+	return (name.len >= sizeof(prefix) - 1 &&
+		strncasecmp(name.bytes, prefix, sizeof(prefix) - 1) == 0) ||
+	       (name.len == sizeof(other) - 1 && strncasecmp(name.bytes, other, name.len) == 0);
 }
 
 static int check_name(const char *name, size_t len, struct pr_err *err)
@@ -118,7 +122,7 @@ static int add_headers(struct pr_amqp_pen *pen, amqp_table_t *table, const char 
 		pr_buf_putc(&pen->text, '\0');
 		value_at = pen->text.len;
 		pr_json_decode(value, &pen->text);
-		if (is_ours(text + name_at))
+		if (pr_amqp_is_own_header(amqp_cstring_bytes(text + name_at)))
 			continue;
 		if (check_name(text + name_at, value_at - name_at - 1, err) < 0)
 			return err->status;
@@ -157,7 +161,7 @@ static int fill(amqp_basic_properties_t *to, const postroom_delivery *item, stru
 		  item->content_type },
 		{ &to->correlation_id, AMQP_BASIC_CORRELATION_ID_FLAG, "correlation id",
 		  item->correlation_id },
-		{ &to->app_id, AMQP_BASIC_APP_ID_FLAG, "sender", "postroom" },
+		{ &to->app_id, AMQP_BASIC_APP_ID_FLAG, "sender", PR_AMQP_APP_ID },
 	};
 
 	to->_flags = AMQP_BASIC_DELIVERY_MODE_FLAG | AMQP_BASIC_TIMESTAMP_FLAG |

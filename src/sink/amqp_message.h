@@ -5,6 +5,12 @@
 
 #include "sink/amqp_link.h"
 
+#define PR_AMQP_APP_ID "postroom"	/* of all that the sink sends */
+#define PR_AMQP_KEY_HEADER "ce_subject" /* has the message's key */
+
+/* A header that the sink adds to a message's own. */
+bool pr_amqp_is_own_header(amqp_bytes_t name);
+
 /* Memory that is used again for each message. */
 struct pr_amqp_pen {
 	struct pr_buf text;

@@ -2,11 +2,13 @@
 /*
  * 1. Nothing of a message can leave its place in a header: what is not printable
  *    ASCII is percent-encoded, line breaks included.
+ *    Taken out of one, it can hold anything but a NUL.
  * 2. JSON is passed on as the text that was enqueued.
  */
 #include "sink/cloudevents.h"
 
 #include "base/json.h"
+#include "base/text.h"
 
 #include <string.h>
 #include <strings.h>
@@ -28,6 +30,35 @@ void pr_ce_put_header_value(struct pr_buf *out, const char *value)
 		else
 			put_percent(out, (unsigned char)*value);
 	}
+}
+
+static int hex_value(char c)
+{
+	const char *digits = "0123456789abcdef";
+	const char *at = c ? strchr(digits, c >= 'A' && c <= 'F' ? c | 0x20 : c) : NULL;
+
+	return at ? (int)(at - digits) : -1;
+}
+
+void pr_ce_take_header_value(struct pr_buf *out, const char *value)
+{
+	size_t before = out->len;
+
+	for (const char *at = value; *at; at++) {
+		int high = *at == '%' ? hex_value(at[1]) : -1;
+		int low = high >= 0 ? hex_value(at[2]) : -1;
+
+		if (low >= 0 && high + low > 0) {
+			pr_buf_putc(out, (char)(high * 16 + low));
+			at += 2;
+		} else {
+			pr_buf_putc(out, *at);
+		}
+	}
+	if (out->failed || pr_utf8_valid(pr_buf_text(out) + before, out->len - before))
+		return;
+	out->len = before;
+	pr_buf_puts(out, value);
 }
 
 /* A URI reference: what may not stand in a segment of its path is encoded. */

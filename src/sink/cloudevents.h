@@ -40,6 +40,9 @@ void pr_ce_fill(struct pr_ce *ce, const postroom_delivery *item, const char *sou
 /* Appends a value as the binding for HTTP wants it in a header: printable ASCII, the rest as %XX. */
 void pr_ce_put_header_value(struct pr_buf *out, const char *value);
 
+/* Appends what such a value says; one that would not be text stays as it is. */
+void pr_ce_take_header_value(struct pr_buf *out, const char *value);
+
 /* Appends the whole event in the JSON format. */
 void pr_ce_put_json(struct pr_buf *out, const struct pr_ce *ce, const postroom_delivery *item);
 

@@ -16,8 +16,8 @@
  * 6. A subject without a stream is an outage, whatever else is delivered; a stream that
  *    is full or closed to us is one unless others take what we send.
  */
-#include "base/json.h"
 #include "base/time.h"
+#include "sink/nats_answer.h"
 #include "sink/nats_link.h"
 #include "sink/nats_message.h"
 
@@ -36,18 +36,12 @@
 /* The library cuts off what a server says, not before this: of a long subject there is a part. */
 #define NOTE_WHOLE 200
 
-/* Of messages that are done with, until they are given back. */
-#define WASTE_MAX 512
-#define WASTE_BYTES (256 * 1024)
-
 struct nats_sink {
 	struct pr_sink sink;
 	struct pr_nats_link link;
 	struct pr_nats_pen pen;
 	struct pr_buf text;
 	struct pr_buf notes;
-	natsMsg *waste[WASTE_MAX]; /* to be destroyed */
-	size_t waste_count, waste_bytes;
 	uint64_t calls;
 };
 
@@ -94,24 +88,6 @@ static int fill(struct batch *batch, postroom_delivery *items, size_t count,
 	return POSTROOM_OK;
 }
 
-/* The library has them freed by a thread of its own, which is not to be woken for each. */
-static void empty_waste(struct nats_sink *nats)
-{
-	for (size_t i = 0; i < nats->waste_count; i++)
-		natsMsg_Destroy(nats->waste[i]);
-	nats->waste_count = nats->waste_bytes = 0;
-}
-
-static void waste(struct nats_sink *nats, natsMsg *msg)
-{
-	if (!msg)
-		return;
-	nats->waste[nats->waste_count++] = msg;
-	nats->waste_bytes += (size_t)natsMsg_GetDataLength(msg);
-	if (nats->waste_count == WASTE_MAX || nats->waste_bytes >= WASTE_BYTES)
-		empty_waste(nats);
-}
-
 static void settle(struct batch *batch, size_t at, postroom_verdict verdict,
 		   const struct pr_flight *flight, const char *reason)
 {
@@ -152,7 +128,7 @@ static int begin(struct nats_sink *nats, struct batch *batch, size_t at, int64_t
 	if (status < 0)
 		return status;
 	sent = natsConnection_PublishMsg(nats->link.connection, msg);
-	waste(nats, msg);
+	pr_nats_waste(&nats->link, msg);
 	batch->sent[at] = (struct sent){ .until_us = until_us,
 					 .place = batch->begun,
 					 .waiting = true };
@@ -170,50 +146,8 @@ static int begin(struct nats_sink *nats, struct batch *batch, size_t at, int64_t
 	return POSTROOM_OK;
 }
 
-struct answer {
-	bool acknowledged;
-	int64_t code, error;
-	struct pr_buf *text;
-};
-
-static void read_error(struct pr_span object, struct answer *ret)
-{
-	struct pr_json_members walk = pr_json_members(object);
-	struct pr_span name, value;
-
-	while (pr_json_next(&walk, &name, &value)) {
-		char kind = pr_json_kind(value);
-
-		if (pr_json_is(name, "\"code\"") && kind == '0')
-			ret->code = strtoll(value.data, NULL, 10);
-		else if (pr_json_is(name, "\"err_code\"") && kind == '0')
-			ret->error = strtoll(value.data, NULL, 10);
-		else if (pr_json_is(name, "\"description\"") && kind == '"')
-			pr_json_decode(value, ret->text);
-	}
-}
-
-static void read_answer(struct pr_span data, struct answer *ret)
-{
-	struct pr_json_members walk;
-	struct pr_span name, value;
-
-	if (!pr_json_check(data.data, data.len, NULL) || pr_json_kind(data) != '{')
-		return;
-	walk = pr_json_members(data);
-	while (pr_json_next(&walk, &name, &value)) {
-		if (pr_json_is(name, "\"stream\"") && pr_json_kind(value) == '"')
-			ret->acknowledged = true;
-		if (pr_json_is(name, "\"error\"") && pr_json_kind(value) == '{') {
-			read_error(value, ret);
-			ret->acknowledged = false;
-			return;
-		}
-	}
-}
-
 static void judge_error(struct nats_sink *nats, struct batch *batch, size_t at,
-			const struct answer *answer, const struct pr_flight *flight)
+			const struct pr_nats_answer *answer, const struct pr_flight *flight)
 {
 	postroom_verdict verdict = POSTROOM_FAILED;
 	const char *text = pr_buf_text(answer->text);
@@ -249,14 +183,13 @@ static int hear(struct nats_sink *nats, struct batch *batch, natsMsg *msg,
 		const struct pr_flight *flight, struct pr_err *err)
 {
 	PR_CLEANUP_BUF struct pr_buf text = { 0 };
-	struct answer answer = { .text = &text };
+	struct pr_nats_answer answer = { .text = &text };
 	size_t at = find_item(nats, batch, natsMsg_GetSubject(msg));
 	size_t next;
 
 	if (at == PR_SINK_NONE)
 		return POSTROOM_OK;
-	read_answer((struct pr_span){ natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg) },
-		    &answer);
+	pr_nats_read_answer(msg, &answer);
 	if (!answer.acknowledged) {
 		judge_error(nats, batch, at, &answer, flight);
 		return POSTROOM_OK;
@@ -286,7 +219,7 @@ static int hear_all(struct nats_sink *nats, struct batch *batch, const struct pr
 			break;
 		else
 			status = hear(nats, batch, msg, flight, err);
-		waste(nats, msg);
+		pr_nats_waste(&nats->link, msg);
 	}
 	return status;
 }
@@ -457,7 +390,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		return POSTROOM_OK;
 	}
 	status = publish_batch(nats, &batch, flight, until_us, &failure);
-	empty_waste(nats);
+	pr_nats_empty_waste(&nats->link);
 	for (size_t i = 0; i < count && status < 0; i++) {
 		if (batch.sent[i].waiting)
 			settle(&batch, i, POSTROOM_UNREACHABLE, flight, failure.text);
@@ -485,7 +418,7 @@ static int open_nats(struct pr_sink *sink, struct pr_err *err)
 
 	if (pr_nats_check_subject(sink->url.path, err) < 0)
 		return pr_err_prefix(err, "nats");
-	if (pr_nats_prepare(&nats->link, sink, err) < 0) {
+	if (pr_nats_prepare(&nats->link, &sink->url, err) < 0) {
 		pr_nats_release(&nats->link);
 		return err->status;
 	}
@@ -494,29 +427,8 @@ static int open_nats(struct pr_sink *sink, struct pr_err *err)
 
 static const char *const schemes[] = { "nats", NULL };
 
-#define FILE_SETTING(setting, field, text)                                                         \
-	{                                                                                          \
-		.name = setting, .type = PR_PARAM_STRING,                                          \
-		.offset = offsetof(struct nats_sink, link.field), .value = "FILE", .help = text    \
-	}
-
 static const struct pr_param params[] = {
-	FILE_SETTING("creds", creds, "the user's JWT and seed, as nsc writes them"),
-	{ .name = "nkey",
-	  .type = PR_PARAM_STRING,
-	  .offset = offsetof(struct nats_sink, link.nkey),
-	  .value = "KEY",
-	  .help = "the user's public nkey (U…), with seed" },
-	FILE_SETTING("seed", seed, "the seed of that nkey"),
-	{ .name = "tls",
-	  .type = PR_PARAM_FLAG,
-	  .offset = offsetof(struct nats_sink, link.tls),
-	  .value = "BOOL",
-	  .fallback = "false",
-	  .help = "refuse servers without TLS" },
-	FILE_SETTING("ca", ca, "whom to trust beside the system's authorities; implies tls"),
-	FILE_SETTING("cert", cert, "our certificate, with key; implies tls"),
-	FILE_SETTING("key", key, "the key of that certificate"),
+	PR_NATS_PARAMS(struct nats_sink),
 	{ .name = NULL },
 };
 

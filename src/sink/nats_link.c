@@ -21,6 +21,7 @@
 
 #define PORT 4222
 #define PUSH_BYTES (32 * 1024)
+#define WASTE_BYTES (256 * 1024)
 #define STUCK_TIMEOUTS 3 /* of a publish, until a connection that is not made is begun anew */
 #define PATIENCE_MAX_US 300000000
 
@@ -41,9 +42,9 @@ static int refuse_setting(const char *what, natsStatus status, struct pr_err *er
 						  : natsStatus_GetText(status));
 }
 
-static int set_servers(struct pr_nats_link *link, const struct pr_sink *sink, struct pr_err *err)
+static int set_servers(struct pr_nats_link *link, struct pr_err *err)
 {
-	const char *at = sink->url.host;
+	const char *at = link->url->host;
 	char host[300];
 
 	for (;;) {
@@ -55,7 +56,7 @@ static int set_servers(struct pr_nats_link *link, const struct pr_sink *sink, st
 		if (len >= sizeof(host))
 			return pr_err_set(err, POSTROOM_SINK, "nats: a host's name is too long");
 		snprintf(host, sizeof(host), "%.*s", (int)len, at);
-		if (pr_address_parse(&sink->url, host, PORT, &link->servers[link->server_count++],
+		if (pr_address_parse(link->url, host, PORT, &link->servers[link->server_count++],
 				     err) < 0)
 			return err->status;
 		if (!at[len])
@@ -217,12 +218,12 @@ static int make_options(const struct pr_nats_link *link, int64_t timeout_ms, nat
 	return POSTROOM_OK;
 }
 
-int pr_nats_prepare(struct pr_nats_link *link, const struct pr_sink *sink, struct pr_err *err)
+int pr_nats_prepare(struct pr_nats_link *link, const struct pr_url *url, struct pr_err *err)
 {
 	natsOptions *options;
 
-	link->url = &sink->url;
-	if (set_servers(link, sink, err) < 0 || make_options(link, 1, &options, err) < 0)
+	link->url = url;
+	if (set_servers(link, err) < 0 || make_options(link, 1, &options, err) < 0)
 		return err->status;
 	natsOptions_Destroy(options);
 	return POSTROOM_OK;
@@ -237,8 +238,27 @@ void pr_nats_hang_up(struct pr_nats_link *link)
 	link->connection = NULL;
 }
 
+/* The library has them freed by a thread of its own, which is not to be woken for each. */
+void pr_nats_empty_waste(struct pr_nats_link *link)
+{
+	for (size_t i = 0; i < link->waste_count; i++)
+		natsMsg_Destroy(link->waste[i]);
+	link->waste_count = link->waste_bytes = 0;
+}
+
+void pr_nats_waste(struct pr_nats_link *link, natsMsg *msg)
+{
+	if (!msg)
+		return;
+	link->waste[link->waste_count++] = msg;
+	link->waste_bytes += (size_t)natsMsg_GetDataLength(msg);
+	if (link->waste_count == PR_NATS_WASTE_MAX || link->waste_bytes >= WASTE_BYTES)
+		pr_nats_empty_waste(link);
+}
+
 void pr_nats_release(struct pr_nats_link *link)
 {
+	pr_nats_empty_waste(link);
 	pr_nats_hang_up(link);
 	for (size_t i = 0; i < link->server_count; i++)
 		pr_nats_wire_end(link->pending[i]);
@@ -293,8 +313,8 @@ static int take_wire(struct pr_nats_link *link, struct pr_err *err)
 	}
 	if (status == NATS_CONNECTION_AUTH_FAILED)
 		pr_err_set(err, POSTROOM_UNAVAILABLE,
-			   "%s port %d refuses us: %s; look at the user in the sink's URL, or "
-			   "creds or nkey",
+			   "%s port %d refuses us: %s; look at the user in the URL, or creds "
+			   "or nkey",
 			   server->host, server->port, wire->error);
 	else
 		pr_err_set(err, POSTROOM_UNAVAILABLE, "no connection to %s port %d: %s",

@@ -8,6 +8,7 @@
 
 #define PR_NATS_SERVERS_MAX 16
 #define PR_NATS_INBOX_SIZE 64
+#define PR_NATS_WASTE_MAX 512
 
 struct pr_nats_link {
 	const struct pr_url *url;
@@ -28,11 +29,42 @@ struct pr_nats_link {
 	natsConnection *connection;		  /* the wire's */
 	natsSubscription *answers;		  /* to inbox, ".", and anything behind it */
 	char inbox[PR_NATS_INBOX_SIZE];
+	natsMsg *waste[PR_NATS_WASTE_MAX]; /* to be destroyed */
+	size_t waste_count, waste_bytes;
 };
 
+#define PR_NATS_FILE(setting, instance, text)                                                      \
+	{                                                                                          \
+		.name = #setting, .type = PR_PARAM_STRING,                                         \
+		.offset = offsetof(instance, link.setting), .value = "FILE", .help = text          \
+	}
+
+/* The settings of whoever has such a link as its member link. */
+#define PR_NATS_PARAMS(instance)                                                                   \
+	PR_NATS_FILE(creds, instance, "the user's JWT and seed, as nsc writes them"),              \
+	{ .name = "nkey",                                                                          \
+	  .type = PR_PARAM_STRING,                                                                 \
+	  .offset = offsetof(instance, link.nkey),                                                 \
+	  .value = "KEY",                                                                          \
+	  .help = "the user's public nkey (U…), with seed" },                                      \
+	PR_NATS_FILE(seed, instance, "the seed of that nkey"),                                     \
+	{ .name = "tls",                                                                           \
+	  .type = PR_PARAM_FLAG,                                                                   \
+	  .offset = offsetof(instance, link.tls),                                                  \
+	  .value = "BOOL",                                                                         \
+	  .fallback = "false",                                                                     \
+	  .help = "refuse servers without TLS" },                                                  \
+	PR_NATS_FILE(ca, instance, "whom to trust beside the system's authorities; implies tls"),  \
+	PR_NATS_FILE(cert, instance, "our certificate, with key; implies tls"),                    \
+	PR_NATS_FILE(key, instance, "the key of that certificate")
+
 /* Servers, credentials and certificates as URL and settings say; the errors are POSTROOM_SINK. */
-int pr_nats_prepare(struct pr_nats_link *link, const struct pr_sink *sink, struct pr_err *err);
+int pr_nats_prepare(struct pr_nats_link *link, const struct pr_url *url, struct pr_err *err);
 void pr_nats_release(struct pr_nats_link *link);
+
+/* Destroys a message, together with others; NULL is none. */
+void pr_nats_waste(struct pr_nats_link *link, natsMsg *msg);
+void pr_nats_empty_waste(struct pr_nats_link *link);
 
 /*
  * Makes sure of a connection, trying each server once. POSTROOM_STOPPED when a

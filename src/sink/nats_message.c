@@ -104,7 +104,13 @@ static bool is_value(const char *value)
 	return true;
 }
 
-static bool is_ours(const char *name)
+/* Whoever reads with nats.c 3.4 takes the next header for the value of such a one. */
+static bool is_blank(const char *value)
+{
+	return value[strspn(value, " \t")] == '\0';
+}
+
+bool pr_nats_is_ours(const char *name)
 {
 	return strncasecmp(name, "nats-", 5) == 0 || strncasecmp(name, "ce-", 3) == 0 ||
 	       strcasecmp(name, "content-type") == 0 || strcasecmp(name, "idempotency-key") == 0;
@@ -134,7 +140,7 @@ static int set_message_headers(struct pr_nats_pen *pen, natsMsg *msg, const char
 			return pr_err_nomem(err);
 		if (!is_name(pr_buf_text(&pen->name)) || !is_value(pr_buf_text(&pen->value)))
 			return refuse("header", pr_buf_text(&pen->name), err);
-		if (!is_ours(pen->name.data))
+		if (!pr_nats_is_ours(pen->name.data) && !is_blank(pr_buf_text(&pen->value)))
 			status = natsMsgHeader_Set(msg, pen->name.data, pr_buf_text(&pen->value));
 	}
 	return status_of(status, err);

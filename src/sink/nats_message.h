@@ -18,6 +18,9 @@ struct pr_nats_pen {
 
 void pr_nats_pen_release(struct pr_nats_pen *pen);
 
+/* Whether a header's name is not the message's own: ours, or the server's. */
+bool pr_nats_is_ours(const char *name);
+
 /* To be asked at open: the errors are POSTROOM_SINK. */
 int pr_nats_check_subject(const char *template, struct pr_err *err);
 

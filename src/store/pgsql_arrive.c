@@ -76,14 +76,16 @@ static const char take_in_ordered[] = TAKE_IN(IN_ORDER);
 /* One call. */
 struct arriving {
 	const char *handler;
+	const char *statement; /* NULL: nothing is to be done */
 	bool ordered;
-	bool apply; /* there are some that arrive done, and a statement for them */
+	bool done; /* some are to arrive so */
 	struct pr_arrival *arrivals;
 	size_t count;
 	int *fates; /* what each was written as; KNOWN: not at all */
 	size_t *run; /* for which of them the statement is run */
 	struct pgsql_event *events;
 	struct pgsql_running running;
+	size_t at; /* whose fault it was */
 };
 #define KNOWN -1
 
@@ -136,36 +138,46 @@ static void read_fates(struct arriving *arriving, const PGresult *result)
 	}
 }
 
-/* Writes them; leaves the transaction open if there is a statement to be run in it. */
+/* Something in an event is more than the tables take; nobody knows in which. */
+static bool is_refused(const struct pr_err *err)
+{
+	return strncmp(err->sqlstate, "22", 2) == 0 || strncmp(err->sqlstate, "23", 2) == 0 ||
+	       strncmp(err->sqlstate, "54", 2) == 0;
+}
+
+/* Writes them; leaves the transaction open if some arrive done. */
 static int write_down(struct pgsql_store *store, struct arriving *arriving, struct pr_err *err)
 {
 	struct pgsql_params params = { 0 }, no_params = { 0 };
 	struct pgsql_step steps[4], *insert;
+	bool in_order = arriving->done && arriving->ordered;
 	size_t count = 0;
 	int status = add_arrivals(store, arriving, &params, err);
 
 	if (status < 0)
 		return status;
-	if (arriving->apply)
+	if (arriving->done)
 		steps[count++] = pr_pgsql_begin;
 	/* The keys are looked for by their index, whatever the statistics say; the statement's plan is its own. */
-	if (arriving->apply && arriving->ordered)
+	if (in_order)
 		steps[count++] = (struct pgsql_step){ .slot = PG_BY_INDEX,
 						      .sql = "SET LOCAL enable_seqscan = off",
 						      .params = &no_params };
 	insert = &steps[count++];
 	*insert = (struct pgsql_step){
-		.slot = arriving->ordered ? PG_TAKE_IN_ORDERED : PG_TAKE_IN,
-		.sql = arriving->ordered ? take_in_ordered : take_in,
+		.slot = in_order ? PG_TAKE_IN_ORDERED : PG_TAKE_IN,
+		.sql = in_order ? take_in_ordered : take_in,
 		.params = &params,
 		.binary = true,
 	};
-	if (arriving->apply && arriving->ordered)
+	if (in_order)
 		steps[count++] = (struct pgsql_step){ .slot = PG_AS_BEFORE,
 						      .sql = "SET LOCAL enable_seqscan TO DEFAULT",
 						      .params = &no_params };
 	status = pr_pgsql_run_all(store, &pr_table_inbox, steps, count,
 				  "taking events into the inbox", err);
+	if (status == POSTROOM_DATABASE && is_refused(err))
+		status = err->status = POSTROOM_TX_ABORTED;
 	if (status >= 0)
 		read_fates(arriving, insert->result);
 	for (size_t i = 0; status >= 0 && i < count; i++)
@@ -176,8 +188,9 @@ static int write_down(struct pgsql_store *store, struct arriving *arriving, stru
 static int run_statement(struct pgsql_store *store, struct arriving *arriving, struct pr_err *err)
 {
 	size_t count = 0;
+	int status;
 
-	for (size_t i = 0; i < arriving->count; i++) {
+	for (size_t i = 0; arriving->statement && i < arriving->count; i++) {
 		const struct pr_arrival *arrival = &arriving->arrivals[i];
 
 		if (arriving->fates[i] != PR_ARRIVE_DONE)
@@ -191,16 +204,22 @@ static int run_statement(struct pgsql_store *store, struct arriving *arriving, s
 	}
 	arriving->running.events = arriving->events;
 	arriving->running.count = count;
-	return pr_pgsql_run_statement(store, &arriving->running, err);
+	status = pr_pgsql_run_statement(store, &arriving->running, err);
+	if (status == POSTROOM_TX_ABORTED && count > 0)
+		arriving->at = arriving->run[arriving->running.at];
+	return status;
 }
 
 static int take_in_once(struct pgsql_store *store, struct arriving *arriving, struct pr_err *err)
 {
-	int status = write_down(store, arriving, err);
+	int status;
 
-	if (status >= 0 && arriving->apply)
+	arriving->at = 0;
+	arriving->running.late = false;
+	status = write_down(store, arriving, err);
+	if (status >= 0 && arriving->done)
 		status = run_statement(store, arriving, err);
-	if (status < 0 && arriving->apply)
+	if (status < 0 && arriving->done)
 		store->base.ops->rollback(&store->base);
 	return status;
 }
@@ -214,13 +233,14 @@ static int take_all_in(struct pgsql_store *store, struct arriving *arriving, siz
 	for (;;) {
 		status = take_in_once(store, arriving, err);
 		/* The commit has found a constraint broken: once more, to see by whom. */
-		if (status == POSTROOM_TX_ABORTED && running->late && running->count > 1)
+		if (status == POSTROOM_TX_ABORTED && running->late && running->count > 1 &&
+		    !running->careful)
 			running->careful = true;
 		else if (!pr_pgsql_try_again(store, status, tries++, err))
 			break;
 	}
 	if (status == POSTROOM_TX_ABORTED)
-		*ret_at = arriving->run[running->at];
+		*ret_at = arriving->at;
 	return status;
 }
 
@@ -230,19 +250,20 @@ int pr_pgsql_take_in(struct postroom_store *base, const char *handler, const cha
 {
 	struct pgsql_store *store = pgsql_store(base);
 	struct arriving arriving = { .handler = handler,
+				     .statement = statement,
 				     .ordered = ordered,
 				     .arrivals = arrivals,
 				     .count = count };
 	size_t first = 0;
 	int status = POSTROOM_OK;
 
-	for (size_t i = count; statement && i-- > 0;) {
+	for (size_t i = count; i-- > 0;) {
 		if (arrivals[i].how != PR_ARRIVE_DONE)
 			continue;
-		arriving.apply = true;
+		arriving.done = true;
 		first = i;
 	}
-	if (arriving.apply)
+	if (arriving.done && statement)
 		status = pr_pgsql_know_statement(store, statement, err);
 	if (status == POSTROOM_TX_ABORTED)
 		*ret_at = first;

@@ -507,7 +507,8 @@ static int add_asking(struct pgsql_store *store, const struct pr_table *table,
 		      const struct pr_claim *claim, struct pgsql_settling *settling,
 		      struct pgsql_asking *asking, struct pr_err *err)
 {
-	bool suspects = claim->suspects && !store->none_expired;
+	/* Only the lanes tell on the way that there are some. */
+	bool suspects = claim->suspects && !(table->lanes && store->none_expired);
 	enum pgsql_arm arm = suspects ? PG_ARM_EXPIRED : busy_arm(store, table);
 	int32_t limit = suspects ? 1 : limit_for(store, claim, 0);
 	int status;

@@ -140,7 +140,11 @@ static int check(struct sqlite_store *store, const struct hearing *hearing, int 
 	if (!stmt)
 		return refuse(err, "is empty; write one SQL statement");
 	if (goes_on(store->db, tail))
-		return refuse(err, "is more than one; write one, or put the others into a trigger");
+		return sqlite3_errcode(store->db) == SQLITE_NOMEM
+			       ? pr_err_nomem(err)
+			       : refuse(err,
+					"is more than one; write one, or put the others into a "
+					"trigger");
 	return check_parameters(stmt, err);
 }
 
@@ -156,8 +160,8 @@ static int prepare(struct sqlite_store *store, const char *statement, struct pr_
 	sqlite3_finalize(store->effect);
 	store->effect = NULL;
 	sqlite3_set_authorizer(store->db, hear, &hearing);
-	rc = sqlite3_prepare_v3(store->db, statement, -1, SQLITE_PREPARE_PERSISTENT,
-				&store->effect, &tail);
+	rc = sqlite3_prepare_v3(store->db, statement, -1, SQLITE_PREPARE_PERSISTENT, &store->effect,
+				&tail);
 	status = check(store, &hearing, rc, store->effect, tail, err);
 	sqlite3_set_authorizer(store->db, NULL, NULL);
 	pr_buf_reset(&store->effect_sql);

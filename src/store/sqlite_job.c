@@ -94,7 +94,7 @@ static void bind_arrival(sqlite3_stmt *stmt, const char *handler, const struct p
 }
 
 static int take_one(struct sqlite_store *store, const char *handler, const char *statement,
-		    bool ordered, struct pr_arrival *arrival, struct pr_err *err)
+		    bool ordered, struct pr_arrival *arrival, bool *ret_effect, struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_ARRIVE, &pr_table_inbox, ARRIVE, err);
 	const struct sqlite_event event = {
@@ -122,9 +122,8 @@ static int take_one(struct sqlite_store *store, const char *handler, const char 
 		return status;
 	arrival->known = sqlite3_changes(store->db) == 0;
 	arrival->waits = waits && !arrival->known;
-	if (arrival->known || how != PR_ARRIVE_DONE || !statement)
-		return POSTROOM_OK;
-	return pr_sqlite_effect(store, statement, &event, err);
+	*ret_effect = how == PR_ARRIVE_DONE && !arrival->known && statement;
+	return *ret_effect ? pr_sqlite_effect(store, statement, &event, err) : POSTROOM_OK;
 }
 
 int pr_sqlite_take_in(struct postroom_store *base, const char *handler, const char *statement,
@@ -138,10 +137,12 @@ int pr_sqlite_take_in(struct postroom_store *base, const char *handler, const ch
 	if (status < 0)
 		return status;
 	for (size_t i = 0; status >= 0 && i < count; i++) {
-		/* Of what only the commit finds wrong the last effect is as good a culprit as any. */
-		if (arrivals[i].how == PR_ARRIVE_DONE)
+		bool effect;
+
+		status = take_one(store, handler, statement, ordered, &arrivals[i], &effect, err);
+		/* For what only the commit finds wrong the last one is as good as any. */
+		if (status < 0 || effect)
 			at = i;
-		status = take_one(store, handler, statement, ordered, &arrivals[i], err);
 	}
 	status = pr_sqlite_effect_end(store, status, err);
 	if (status >= 0)

@@ -15,7 +15,8 @@
 #include "base/time.h"
 #include "store/sqlite.h"
 
-#define GUARD "AND status = '{active}' AND locked_by = ?3 AND claims = ?4"
+/* Without a worker the fence tells enough: no two claims of a row have the same. */
+#define GUARD "AND status = '{active}' AND locked_by = coalesce(?3, locked_by) AND claims = ?4"
 #define ONE "WHERE seq = ?2 " GUARD
 #define MANY "WHERE seq IN (SELECT value FROM json_each(?2)) " GUARD
 
@@ -54,14 +55,15 @@ static const struct {
 #define UNSETTLED 1
 
 /* Runs a guarded update; the item learns whether the row was still ours. */
-static int run_guarded(struct sqlite_store *store, sqlite3_stmt *stmt, postroom_delivery *item,
-		       int64_t now_us, const char *doing, struct pr_err *err)
+static int run_guarded(struct sqlite_store *store, sqlite3_stmt *stmt, const char *worker,
+		       postroom_delivery *item, int64_t now_us, const char *doing,
+		       struct pr_err *err)
 {
 	int status;
 
 	sqlite3_bind_int64(stmt, 1, now_us);
 	sqlite3_bind_int64(stmt, 2, item->seq);
-	pr_sqlite_bind(stmt, 3, store->base.worker);
+	pr_sqlite_bind(stmt, 3, worker);
 	sqlite3_bind_int64(stmt, 4, item->fence);
 	status = pr_sqlite_run(store, stmt, doing, err);
 	if (status >= 0)
@@ -70,7 +72,7 @@ static int run_guarded(struct sqlite_store *store, sqlite3_stmt *stmt, postroom_
 }
 
 static int settle_one(struct sqlite_store *store, const struct pr_table *table,
-		      postroom_delivery *item, enum pr_fate fate, int64_t now_us,
+		      const char *worker, postroom_delivery *item, enum pr_fate fate, int64_t now_us,
 		      struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, fates[fate].slot, table, fates[fate].sql,
@@ -83,7 +85,7 @@ static int settle_one(struct sqlite_store *store, const struct pr_table *table,
 		pr_sqlite_bind(stmt, 5, item->reason);
 	if (fate == PR_FATE_RETRY)
 		sqlite3_bind_int64(stmt, 6, now_us + item->retry_in_ms * 1000);
-	status = run_guarded(store, stmt, item, now_us, "settling messages", err);
+	status = run_guarded(store, stmt, worker, item, now_us, "settling messages", err);
 	item->dead = fate == PR_FATE_BURY && item->settled == POSTROOM_OK;
 	return status;
 }
@@ -200,7 +202,8 @@ static int settle_items(struct sqlite_store *store, const struct pr_table *table
 		else if (forget)
 			status = forget_one(store, table, &items[i], err);
 		else
-			status = settle_one(store, table, &items[i], fate, now_us, err);
+			status = settle_one(store, table, store->base.worker, &items[i], fate,
+					    now_us, err);
 	}
 	return status;
 }
@@ -285,7 +288,7 @@ int pr_sqlite_apply(struct postroom_store *base, const char *statement,
 	if (status < 0)
 		return status;
 	done.verdict = POSTROOM_DELIVERED;
-	status = settle_one(store, &pr_table_inbox, &done, PR_FATE_DONE, pr_now_us(), err);
+	status = settle_one(store, &pr_table_inbox, NULL, &done, PR_FATE_DONE, pr_now_us(), err);
 	if (status >= 0)
 		status = report_lost(&done, 1, err);
 	if (status >= 0)
@@ -311,7 +314,8 @@ int pr_sqlite_renew(struct postroom_store *base, const struct pr_table *table,
 	now_us = pr_now_us();
 	sqlite3_bind_int64(stmt, 5, now_us + lease_ms * 1000);
 	for (size_t i = 0; status >= 0 && i < count; i++)
-		status = run_guarded(store, stmt, &items[i], now_us, "renewing leases", err);
+		status = run_guarded(store, stmt, store->base.worker, &items[i], now_us,
+				     "renewing leases", err);
 	status = pr_sqlite_end(base, status, err);
 	return status < 0 ? status : report_lost(items, count, err);
 }

@@ -174,10 +174,12 @@ TEST(K8_our_heartbeats_keep_the_connection_while_a_confirmation_takes_long)
 	pthread_t other;
 
 	start();
+	amqp_declare_queue(&server, own("-other"), -1);
+	amqp_bind(&server, own("-other"), amqp_own(), "other");
 	proxy_start(&proxy, server.port);
 	open_at(proxy.port, pr_arena_printf(&amqp_rig.arena, "/%%2F/%s?heartbeat=1s", amqp_own()));
-	CHECK_INT(publish_one("before")->verdict, POSTROOM_DELIVERED);
 	treat_queue("suspend");
+	CHECK_INT(publish_one("other")->verdict, POSTROOM_DELIVERED);
 	CHECK(pthread_create(&other, NULL, resume_after_heartbeats, NULL) == 0);
 	item = publish_one("a");
 	pthread_join(other, NULL);

@@ -122,7 +122,7 @@ static void ack(struct pr_source *source, const struct pr_events *events)
 /* How often each event "id-N" has come. */
 struct seen {
 	int times[SEEN_MAX];
-	size_t count;
+	size_t count, different;
 };
 
 static void note(struct seen *seen, const struct pr_events *events)
@@ -131,7 +131,7 @@ static void note(struct seen *seen, const struct pr_events *events)
 		const char *id = events->list[i].id;
 
 		CHECK(id && strncmp(id, "id-", 3) == 0 && atoi(id + 3) < SEEN_MAX);
-		seen->times[atoi(id + 3)]++;
+		seen->different += seen->times[atoi(id + 3)]++ == 0;
 		seen->count++;
 	}
 }
@@ -168,12 +168,16 @@ static void read_all(struct pr_source *source, struct seen *seen, size_t count, 
 	pr_events_release(&events);
 }
 
-/* There is nothing to read, as far as one can see in a while. */
+/* There is nothing to read, as far as one can see in a while; a connection may take longer. */
 static void check_nothing_comes(struct pr_source *source)
 {
 	struct pr_events events = { 0 };
+	int64_t patience_us = pr_mono_us() + AMPLE_MS * 1000;
 
-	CHECK_INT(try_read(source, &events, LIMIT, SHORT_MS), POSTROOM_OK);
+	while (try_read(source, &events, LIMIT, SHORT_MS) < 0) {
+		CHECK_INT(rig.err.status, POSTROOM_UNAVAILABLE);
+		CHECK_MSG(pr_mono_us() < patience_us, "%s", rig.err.text);
+	}
 	CHECK_MSG(events.count == 0, "%s has come", events.list[0].place);
 	pr_events_release(&events);
 }
@@ -352,6 +356,8 @@ TEST(N2_instances_of_a_group_share_the_events_and_none_is_lost_or_given_to_both)
 	size_t had[2] = { 0 };
 	size_t total = 10 * BATCH;
 
+	for (size_t i = 0; i < 2; i++)
+		check_nothing_comes(sources[i]);
 	publish_from(0, total);
 	while (seen->count < total) {
 		for (size_t i = 0; i < 2; i++) {
@@ -379,6 +385,7 @@ TEST(what_is_being_worked_on_is_kept_beyond_the_lease)
 	struct pr_events kept = { 0 }, events = { 0 };
 	int64_t until_us;
 
+	check_nothing_comes(other);
 	publish_from(0, 1);
 	read_some(busy, &kept, LIMIT);
 	until_us = pr_mono_us() + 4 * backend->shortest_lease_ms * 1000;
@@ -518,7 +525,7 @@ static void read_all_in_the_end(struct pr_source *source, struct seen *seen, siz
 {
 	struct pr_events events = { 0 };
 
-	while (seen->count < count) {
+	while (seen->different < count) {
 		if (try_read(source, &events, LIMIT, SHORT_MS) < 0) {
 			CHECK_INT(rig.err.status, POSTROOM_UNAVAILABLE);
 			wait_a_moment();
@@ -528,6 +535,19 @@ static void read_all_in_the_end(struct pr_source *source, struct seen *seen, siz
 		if (events.count > 0)
 			ack(source, &events);
 	}
+	pr_events_release(&events);
+}
+
+/* From a server that answers nothing: only what it has sent ahead. */
+static void read_ahead(struct pr_source *source, struct seen *seen)
+{
+	struct pr_events events = { 0 };
+
+	read_shortly(source, &events);
+	CHECK(backend->pushes || events.count == 0);
+	note(seen, &events);
+	if (events.count > 0)
+		ack(source, &events);
 	pr_events_release(&events);
 }
 
@@ -542,11 +562,15 @@ TEST(D5_it_reconnects_by_itself_after_the_server_was_killed)
 	publish_from(0, BATCH);
 	read_all(source, seen, BATCH / 2, true);
 	server_kill(&server);
-	CHECK_INT(read_shortly(source, &events), POSTROOM_UNAVAILABLE);
+	/* What was sent ahead can not be acknowledged any more, and comes again. */
+	while (read_shortly(source, &events) == POSTROOM_OK)
+		CHECK(backend->pushes && events.count > 0);
+	CHECK_INT(rig.err.status, POSTROOM_UNAVAILABLE);
 	CHECK_MSG(strlen(rig.err.text) > 20, "%s", rig.err.text);
 	backend->server->start(&server);
 	read_all_in_the_end(source, seen, BATCH);
-	check_each_once(seen, BATCH);
+	if (!backend->repeats)
+		check_each_once(seen, BATCH);
 	pr_source_close(source);
 	pr_events_release(&events);
 }
@@ -571,8 +595,7 @@ TEST(the_deadline_is_kept_when_the_server_hangs)
 	publish_from(0, BATCH);
 	read_all(source, seen, 1, true);
 	server_stop(&server);
-	read_shortly(source, &events);
-	CHECK_INT(events.count, 0);
+	read_ahead(source, seen);
 	read_shortly(late, &events);
 	CHECK_INT(events.count, 0);
 	CHECK(kill(server.pid, SIGCONT) == 0);
@@ -601,19 +624,16 @@ TEST(answers_that_come_late_and_byte_by_byte_are_understood)
 TEST(N2_what_was_lost_with_the_answer_comes_again)
 {
 	struct pr_source *source = open_source(proxy.port, "readers", backend->shortest_lease_ms);
-	struct pr_events events = { 0 };
 	struct seen *seen = new_seen();
 
 	publish_from(0, BATCH);
 	read_all(source, seen, 1, true);
 	proxy.mode = PROXY_CUT;
-	read_shortly(source, &events);
-	CHECK_INT(events.count, 0);
+	read_ahead(source, seen);
 	proxy.mode = PROXY_PASS;
 	read_all_in_the_end(source, seen, BATCH);
 	check_each_once(seen, BATCH);
 	pr_source_close(source);
-	pr_events_release(&events);
 }
 
 TEST(wrong_credentials_are_an_outage_and_are_not_repeated)
@@ -646,7 +666,7 @@ TEST(what_is_missing_is_named_until_it_is_there)
 	if (backend->makes) {
 		CHECK_INT(try_read(source, &events, LIMIT, SHORT_MS), POSTROOM_OK);
 	} else {
-		CHECK_INT(try_read(source, &events, LIMIT, SHORT_MS), POSTROOM_UNAVAILABLE);
+		CHECK_INT(try_read(source, &events, LIMIT, AMPLE_MS), POSTROOM_UNAVAILABLE);
 		CHECK_CONTAINS(rig.err.text, "not-made-yet");
 		backend->prepare(&server, "not-made-yet");
 		while (try_read(source, &events, LIMIT, SHORT_MS) < 0)
@@ -680,7 +700,7 @@ TEST(ten_thousand_events_leave_nothing_behind)
 	int64_t patience_us;
 
 	for (size_t round = 0; round < 20; round++) {
-		publish_from(0, 500);
+		publish_from(round * 500, 500);
 		pr_arena_reset(&rig.arena);
 		for (size_t came = 0; came < 500; came += events.count) {
 			read_some(source, &events, 100);

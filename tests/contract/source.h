@@ -28,7 +28,9 @@ struct source_backend {
 	bool shares;   /* two instances of a group have events at the same time */
 	bool returns;  /* close() gives back at once */
 	bool groups;   /* each group has all events; otherwise whoever reads shares them */
+	bool pushes;   /* the server sends events ahead, before they are read */
 	bool forgets;  /* the server loses what it had when it is killed */
+	bool repeats;  /* killed, the server forgets what was acknowledged just before */
 	int64_t shortest_lease_ms; /* that a source of it takes */
 };
 
@@ -46,6 +48,9 @@ extern const struct source_backend amqp_backend;
 #endif
 
 /* One line each: IF_KAFKA(do_it(test_name, kafka_backend)), … */
-#define FOR_EACH_SOURCE(do_it, test_name) IF_REDIS(do_it(test_name, redis_backend))
+#define FOR_EACH_SOURCE(do_it, test_name)                                                          \
+	IF_REDIS(do_it(test_name, redis_backend))                                                  \
+	IF_NATS(do_it(test_name, nats_backend))                                                  \
+	IF_AMQP(do_it(test_name, amqp_backend))
 
 #endif

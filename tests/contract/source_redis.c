@@ -144,6 +144,55 @@ TEST(N2_fields_that_are_no_text_do_not_count)
 	end();
 }
 
+TEST(D5_what_was_ours_when_the_connection_broke_comes_before_what_is_new)
+{
+	start();
+	source->lease_ms = AMPLE_MS;
+	redis_tell(&server, "XADD orders 1-1 id a payload 1");
+	read_one();
+	redis_tell(&server, "CLIENT KILL TYPE normal");
+	redis_tell(&server, "XADD orders 2-1 id b payload 2");
+	read_one();
+	CHECK_STR(events.list->id, "a");
+	ack();
+	read_one();
+	CHECK_STR(events.list->id, "b");
+	ack();
+	CHECK_INT(pending(), 0);
+	end();
+}
+
+TEST(what_is_beyond_the_bytes_of_a_read_comes_with_the_next)
+{
+	size_t seen = 0, len = (size_t)1024 * 1024;
+	char *large = calloc(1, len);
+
+	CHECK(large != NULL);
+	start();
+	source->lease_ms = AMPLE_MS;
+	/* After small ones many are asked for at once. */
+	for (int i = 0; i < 16; i++)
+		redis_tell(&server, "XADD orders * id small payload 1");
+	CHECK_INT(try_read(AMPLE_MS), POSTROOM_OK);
+	CHECK_INT(events.count, 16);
+	ack();
+	for (int i = 0; i < 20; i++)
+		redis_tell(&server, "XADD orders * id large-%d payload 1 body %b", i, large, len);
+	while (seen < 20) {
+		char id[32];
+
+		CHECK_MSG(try_read(AMPLE_MS) == POSTROOM_OK, "%s", rig.err.text);
+		CHECK(events.count > 0 && events.count * len <= PR_SOURCE_BYTES);
+		snprintf(id, sizeof(id), "large-%zu", seen);
+		CHECK_STR(events.list[0].id, id);
+		seen += events.count;
+		ack();
+	}
+	CHECK_INT(pending(), 0);
+	free(large);
+	end();
+}
+
 TEST(D5_a_stream_that_was_deleted_is_read_again_from_its_beginning)
 {
 	start();

@@ -30,8 +30,8 @@ TEST(N2_an_event_takes_effect_once_with_its_row)
 	CHECK_INT(ledger(), 2);
 	/* By another handler it is handled as well. */
 	sql(app, "DELETE FROM ledger");
-	CHECK_INT(store->ops->take_in(store, "g", ledger_statement(), false, events, 2, &(size_t){ 0 },
-				      &(struct pr_err){ 0 }),
+	CHECK_INT(store->ops->take_in(store, "g", ledger_statement(), false, events, 2,
+				      &(size_t){ 0 }, &(struct pr_err){ 0 }),
 		  POSTROOM_OK);
 	CHECK_INT(ledger(), 2);
 	CHECK_STR(jobs_done(false), "");
@@ -75,7 +75,8 @@ TEST(N2_events_arrive_done_pending_failed_or_dead)
 	CHECK_STR(job_status("done"), "completed");
 	CHECK_STR(job_status("dead"), "dead");
 	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox WHERE id = 'dead'"), "no sense");
-	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox WHERE id = 'failed'"), "no luck");
+	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox WHERE id = 'failed'"),
+		  "no luck");
 	CHECK_STR(jobs_done(false), "job ");
 	CHECK_STR(job_status("failed"), "pending");
 	jobs_shift("next_attempt_at", -7200);
@@ -222,10 +223,20 @@ TEST(D6_an_applied_job_lets_the_next_of_its_key_go)
 TEST(N2_a_statement_that_can_not_run_in_a_transaction_is_refused)
 {
 	static const char *const bad[] = {
-		"", "-- nothing", "SELEC 1", "INSERT INTO nowhere VALUES (1)", "SELECT 1; SELECT 2",
-		"BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT a", "RELEASE a", "VACUUM",
+		"",
+		"-- nothing",
+		"SELEC 1",
+		"INSERT INTO nowhere VALUES (1)",
+		"SELECT 1; SELECT 2",
+		"BEGIN",
+		"COMMIT",
+		"ROLLBACK",
+		"SAVEPOINT a",
+		"RELEASE a",
+		"VACUUM",
 		/* written for the one, and for the other */
-		"SELECT $1, $2, $3, $4, $5, $6", "SELECT ?1, ?2, ?3, ?4, ?5, ?6",
+		"SELECT $1, $2, $3, $4, $5, $6",
+		"SELECT ?1, ?2, ?3, ?4, ?5, ?6",
 	};
 	struct pr_err err = { 0 };
 
@@ -351,7 +362,7 @@ static const char *result_of(const struct record *is, const char *step)
 
 TEST(J2_a_step_may_have_any_name_and_any_result)
 {
-	static const char *const names[] = { "plain", "a\"b", "a.b",  "$.x", "a/b", "it's",
+	static const char *const names[] = { "plain", "a\"b", "a.b",   "$.x", "a/b", "it's",
 					     "[0]",   "\\",   "schön", "\t",  "a b", "$" };
 	static const char *const results[] = {
 		"{\"a\":null,\"b\":{\"c\":1}}", "[1,2]", "\"x\\\"y\"", "1.50", "true", "null",
@@ -425,4 +436,37 @@ TEST(J2_progress_is_written_only_by_who_has_the_job)
 	CHECK(!strstr(is.steps, "late") && !strstr(is.steps, "two"));
 	pr_batch_release(&late);
 	pr_batch_release(&taken);
+}
+
+/* It would count for hours. */
+#define ENDLESS                                                                                    \
+	"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000000000) "    \
+	"INSERT INTO ledger (id, amount) SELECT 'late', max(i) FROM n"
+
+TEST(J3_a_statement_that_takes_longer_than_it_may_is_ended_and_undone)
+{
+	const struct pr_store_config config = { .url = url,
+						.busy_wait_ms = -1,
+						.statement_ms = 50 };
+	struct pr_arrival event = ARRIVAL(.id = "e");
+	struct postroom_batch batch = { 0 };
+	postroom_store *hurried = NULL;
+	struct pr_err err = { 0 };
+	size_t at = 99;
+
+	ledger_make();
+	job_submit("a", NULL);
+	CHECK_MSG(pr_store_open(&config, &hurried, &err) >= 0, "%s", err.text);
+	CHECK_INT(hurried->ops->take_in(hurried, "h", ENDLESS, false, &event, 1, &at, &err),
+		  POSTROOM_TX_ABORTED);
+	CHECK_INT(at, 0);
+	JOBS(hurried, &batch);
+	CHECK_STR(jobs_in(&batch), "a ");
+	CHECK_INT(hurried->ops->apply(hurried, ENDLESS, batch.items, &err), POSTROOM_TX_ABORTED);
+	CHECK_STR(job_status("a"), "active");
+	CHECK_INT(jobs("completed") + ledger(), 0);
+	CHECK_MSG(apply(hurried, &batch, &err) == POSTROOM_OK, "%s", err.text);
+	CHECK_INT(ledger(), 1);
+	pr_batch_release(&batch);
+	postroom_store_close(hurried);
 }

@@ -29,7 +29,7 @@ const char *job_status(const char *id);
 int64_t jobs(const char *status); /* how many */
 void jobs_shift(const char *column, int64_t seconds);
 
-/* An event of topic "t" with an amount of 7, unless the fields of struct pr_arrival say otherwise. */
+/* An event of topic "t" with an amount of 7, unless the fields say otherwise. */
 struct pr_arrival arrival(struct pr_arrival event);
 #define ARRIVAL(...) arrival((struct pr_arrival){ __VA_ARGS__ })
 /* Takes them in with the ledger's statement. */

@@ -39,21 +39,25 @@ SQLITE_TEST(N2_a_rollback_inside_a_statement_is_a_failure_and_never_half_a_commi
 
 SQLITE_TEST(N2_what_only_the_commit_finds_wrong_is_the_statements_failure)
 {
-	struct pr_arrival event = ARRIVAL(.id = "e");
+	struct pr_arrival events[] = { ARRIVAL(.id = "known"), ARRIVAL(.id = "e"),
+				       ARRIVAL(.id = "known"),
+				       ARRIVAL(.id = "f", .how = PR_ARRIVE_PENDING) };
 	struct pr_err err = { 0 };
 	size_t at = 99;
 
+	job_submit("known", NULL);
 	sql(app, "CREATE TABLE parents (id text PRIMARY KEY)");
 	sql(app, "CREATE TABLE children (parent text REFERENCES parents DEFERRABLE "
 		 "INITIALLY DEFERRED)");
-	CHECK_INT(sqlite3_exec(sqlite_store(store)->db, "PRAGMA foreign_keys = ON", NULL, NULL, NULL),
-		  SQLITE_OK);
+	CHECK_INT(
+		sqlite3_exec(sqlite_store(store)->db, "PRAGMA foreign_keys = ON", NULL, NULL, NULL),
+		SQLITE_OK);
 	CHECK_INT(store->ops->take_in(store, "h", "INSERT INTO children VALUES ('none')", false,
-				      &event, 1, &at, &err),
+				      events, 4, &at, &err),
 		  POSTROOM_TX_ABORTED);
-	CHECK_INT(at, 0);
+	CHECK_INT(at, 1);
 	CHECK_CONTAINS(err.text, "FOREIGN KEY");
-	CHECK_INT(number(app, "SELECT count(*) FROM postroom_inbox"), 0);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_inbox"), 1);
 }
 
 SQLITE_TEST(N2_a_full_database_is_not_the_events_fault)

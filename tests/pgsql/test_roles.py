@@ -45,9 +45,9 @@ class Role(Postroom):
 
 @pytest.fixture
 def roles(unmigrated, place, database, sql, tmp_path):
-    """producer, consumer, relay and reader, as the file makes them; all databases share them, hence the names."""
+    """producer, consumer, worker, relay and reader, as the file makes them; all databases share them, hence the names."""
     unmigrated.ok('migrate', '--schema', SCHEMA)
-    names = {kind: f'{kind} {uuid.uuid4().hex[:8]}' for kind in ('producer', 'consumer', 'relay', 'reader')}
+    names = {kind: f'{kind} {uuid.uuid4().hex[:8]}' for kind in ('producer', 'consumer', 'worker', 'relay', 'reader')}
     for name in names.values():
         sql(f'CREATE ROLE "{name}" LOGIN')
     variables = [word for kind, name in [('schema', SCHEMA), *names.items()]

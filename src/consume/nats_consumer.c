@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The durable consumer that we pull from.
+ *
+ * 1. It is made if there is none, beginning at the stream's first message; the stream is not.
+ * 2. One with which events could be lost, or that can not be pulled from, is refused.
+ * 3. What we do not acknowledge comes again after the lease, whoever has made it.
+ */
+#include "consume/nats.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What JetStream answers with, of interest to us. */
+#define ERROR_NO_CONSUMER 10014
+#define ERROR_NO_STREAM 10059
+
+#define MAX_ACK_PENDING 100000
+#define NS_PER_MS 1000000
+
+static bool says(struct pr_span object, const char *name, const char *raw)
+{
+	struct pr_span value = pr_nats_member(object, name);
+
+	return value.len == strlen(raw) && memcmp(value.data, raw, value.len) == 0;
+}
+
+static int refuse(struct pr_nats_source *nats, const char *why, struct pr_err *err)
+{
+	const char *stream = nats->source.url.path;
+
+	return pr_err_set(
+		err, POSTROOM_UNAVAILABLE,
+		"the consumer \"%s\" of the stream \"%s\" %s; name another with ?durable=, "
+		"or let it be made anew after: nats consumer rm %s %s",
+		nats->name, stream, why, stream, nats->name);
+}
+
+static int check(struct pr_nats_source *nats, struct pr_span config, struct pr_err *err)
+{
+	if (pr_nats_member(config, "deliver_subject").data)
+		return refuse(nats, "is one that pushes, and nobody can pull from it", err);
+	if (!says(config, "ack_policy", "\"explicit\""))
+		return refuse(nats, "does not want each message acknowledged (ack_policy explicit)",
+			      err);
+	if (pr_nats_number(config, "max_deliver") > 0)
+		return refuse(nats, "gives up messages that come too often (max_deliver)", err);
+	if (says(config, "headers_only", "true"))
+		return refuse(nats, "leaves out what is in the messages (headers_only)", err);
+	return POSTROOM_OK;
+}
+
+static int explain(struct pr_nats_source *nats, const struct pr_nats_answer *answer,
+		   struct pr_err *err)
+{
+	const char *stream = nats->source.url.path;
+
+	if (answer->error == ERROR_NO_STREAM)
+		return pr_err_set(err, POSTROOM_UNAVAILABLE,
+				  "there is no stream \"%s\"; make it with: nats stream add %s "
+				  "--subjects SUBJECT",
+				  stream, stream);
+	return pr_err_set(err, POSTROOM_UNAVAILABLE, "the consumer \"%s\" of the stream \"%s\": %s",
+			  nats->name, stream,
+			  answer->text->len > 0 ? pr_buf_text(answer->text)
+						: "the answer is not JetStream's");
+}
+
+/* An answer with an error is an answer too. */
+static int request(struct pr_nats_source *nats, const char *verb, const char *content,
+		   const struct pr_nats_wait *wait, natsMsg **ret, struct pr_nats_answer *answer,
+		   struct pr_err *err)
+{
+	char subject[sizeof("$JS.API.CONSUMER.DURABLE.CREATE..") + 2 * PR_NATS_NAME_MAX];
+	natsMsg *msg = NULL;
+	int status;
+
+	snprintf(subject, sizeof(subject), "$JS.API.CONSUMER.%s.%s.%s", verb, nats->source.url.path,
+		 nats->name);
+	status = pr_nats_ask(nats, subject, content, err);
+	if (status == POSTROOM_OK)
+		status = pr_nats_await(nats, wait, &msg, err);
+	if (status < 0)
+		return status;
+	if (!msg)
+		return pr_err_set(err, POSTROOM_UNAVAILABLE,
+				  "nobody answers for the stream \"%s\": JetStream is off there, "
+				  "or not ready yet",
+				  nats->source.url.path);
+	pr_nats_read_answer(msg, answer);
+	*ret = msg;
+	return POSTROOM_OK;
+}
+
+static void put_own_settings(struct pr_nats_source *nats, struct pr_buf *out)
+{
+	pr_buf_puts(out, ",\"durable_name\":");
+	pr_json_put_string(out, nats->name);
+	pr_buf_printf(out,
+		      ",\"deliver_policy\":\"all\",\"ack_policy\":\"explicit\","
+		      "\"replay_policy\":\"instant\",\"max_deliver\":-1,"
+		      "\"max_ack_pending\":%d",
+		      MAX_ACK_PENDING);
+}
+
+static void put_other_settings(struct pr_span config, struct pr_buf *out)
+{
+	struct pr_json_members walk = pr_json_members(config);
+	struct pr_span name, value;
+
+	while (pr_json_next(&walk, &name, &value)) {
+		if (name.len == strlen("\"ack_wait\"") &&
+		    memcmp(name.data, "\"ack_wait\"", name.len) == 0)
+			continue;
+		pr_buf_printf(out, ",%.*s:%.*s", (int)name.len, name.data, (int)value.len,
+			      value.data);
+	}
+}
+
+/* config is what it has now; NULL: there is none yet. */
+static int make(struct pr_nats_source *nats, const struct pr_span *config,
+		const struct pr_nats_wait *wait, struct pr_err *err)
+{
+	PR_CLEANUP_BUF struct pr_buf content = { 0 };
+	PR_CLEANUP_BUF struct pr_buf text = { 0 };
+	struct pr_nats_answer answer = { .text = &text };
+	natsMsg *msg = NULL;
+	int status;
+
+	pr_buf_puts(&content, "{\"stream_name\":");
+	pr_json_put_string(&content, nats->source.url.path);
+	pr_buf_printf(&content, ",\"config\":{\"ack_wait\":%" PRId64,
+		      nats->source.lease_ms * NS_PER_MS);
+	if (config)
+		put_other_settings(*config, &content);
+	else
+		put_own_settings(nats, &content);
+	pr_buf_puts(&content, "}}");
+	if (content.failed)
+		return pr_err_nomem(err);
+	status = request(nats, "DURABLE.CREATE", content.data, wait, &msg, &answer, err);
+	if (status == POSTROOM_OK && (!answer.json.data || answer.code != 0))
+		status = explain(nats, &answer, err);
+	pr_nats_waste(&nats->link, msg);
+	return status;
+}
+
+int pr_nats_make_ready(struct pr_nats_source *nats, const struct pr_nats_wait *wait,
+		       struct pr_err *err)
+{
+	PR_CLEANUP_BUF struct pr_buf text = { 0 };
+	struct pr_nats_answer answer = { .text = &text };
+	struct pr_span config;
+	natsMsg *msg = NULL;
+	int status = request(nats, "INFO", "", wait, &msg, &answer, err);
+
+	if (status < 0)
+		return status;
+	config = pr_nats_member(answer.json, "config");
+	if (answer.error == ERROR_NO_CONSUMER)
+		status = make(nats, NULL, wait, err);
+	else if (!config.data)
+		status = explain(nats, &answer, err);
+	else if (check(nats, config, err) < 0)
+		status = err->status;
+	else if (pr_nats_number(config, "ack_wait") != nats->source.lease_ms * NS_PER_MS)
+		status = make(nats, &config, wait, err);
+	pr_nats_waste(&nats->link, msg);
+	nats->ready = status == POSTROOM_OK;
+	return status;
+}

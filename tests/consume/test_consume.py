@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""postroom consume with every kind of handler, on events from stdin and on submitted jobs."""
+import http.server
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+
+import pytest
+
+from conftest import wait_until
+
+QUICK = ('--base-delay', '10ms', '--max-delay', '20ms', '--poll-interval', '10ms', '--log-level', 'info')
+
+
+def events(*objects):
+    return ''.join(json.dumps(one) + '\n' for one in objects)
+
+
+def consume(postroom, *args, lines='', **options):
+    return postroom.ok('consume', '--handler', 'h', '--from', '-', *QUICK, *args, input=lines, **options)
+
+
+def inbox(postroom):
+    return {row['id']: row for row in postroom.ok('inbox', 'list', '--json', '--limit', '100000').objects}
+
+
+def words_in(path):
+    return pathlib.Path(path).read_text().split() if os.path.exists(path) else []
+
+
+@pytest.fixture
+def ledger(postroom, sql):
+    postroom.ok('migrate')
+    sql('CREATE TABLE ledger (n INTEGER CHECK (n <> 13), id TEXT, topic TEXT, key TEXT, headers TEXT)')
+    return lambda: sql('SELECT n, id, topic, key, headers FROM ledger ORDER BY rowid')
+
+
+BOOK = "INSERT INTO ledger SELECT ?1 ->> 'n', ?2, ?3, ?4, ?5"
+
+
+def N2_a_statement_takes_effect_once_for_each_event(postroom, ledger):
+    lines = events(*({'id': f'e{n % 5}', 'topic': 't', 'payload': {'n': n % 5}} for n in range(10)))
+    log = consume(postroom, '--sql', BOOK, lines=lines).err
+    assert [row[0] for row in ledger()] == [0, 1, 2, 3, 4]
+    assert log.count('INBOX_WORKER_SKIP_PROCESSED') == 5
+    consume(postroom, '--sql', BOOK, lines=lines)
+    assert len(ledger()) == 5
+    assert {row['status'] for row in inbox(postroom).values()} == {'completed'}
+
+
+def N1_another_handler_sees_the_same_events_once_more(postroom, ledger):
+    lines = events({'id': 'e1', 'topic': 't', 'payload': {'n': 1}})
+    consume(postroom, '--sql', BOOK, lines=lines)
+    postroom.ok('consume', '--handler', 'other', '--from', '-', '--sql', BOOK, input=lines)
+    assert len(ledger()) == 2
+
+
+def N2_a_statement_gets_payload_id_topic_key_and_headers(postroom, ledger):
+    consume(postroom, '--sql', BOOK, lines=events(
+        {'id': 'e1', 'topic': 'orders', 'key': 'k1', 'headers': {'a': 'b'}, 'payload': {'n': 7}}))
+    assert [row[:4] for row in ledger()] == [(7, 'e1', 'orders', 'k1')]
+    assert json.loads(ledger()[0][4]) == {'a': 'b'}
+
+
+def N2_a_failing_event_is_left_to_the_inbox_and_the_others_are_done(postroom, ledger):
+    lines = events(*({'id': f'e{n}', 'topic': 't', 'payload': {'n': n}} for n in range(10, 20)))
+    log = consume(postroom, '--sql', BOOK, '--max-attempts', '3', lines=lines).err
+    assert sorted(row[0] for row in ledger()) == [n for n in range(10, 20) if n != 13]
+    row = inbox(postroom)['e13']
+    assert (row['status'], row['attempts'], row['payload']) == ('dead', 3, {'n': 13})
+    assert 'CHECK' in row['last_error']
+    assert log.count('INBOX_WORKER_DISPATCH_FAIL') == 3 and log.count('INBOX_WORKER_DEAD') == 1
+
+
+def N2_what_died_is_replayed_when_the_cause_is_gone(postroom, sql, ledger):
+    lines = events({'id': 'e13', 'topic': 't', 'payload': {'n': 13}})
+    consume(postroom, '--sql', BOOK, '--max-attempts', '1', lines=lines)
+    assert inbox(postroom)['e13']['status'] == 'dead'
+    sql('DROP TABLE ledger')
+    sql('CREATE TABLE ledger (n INTEGER, id TEXT, topic TEXT, key TEXT, headers TEXT)')
+    postroom.ok('inbox', 'retry', 'h', 'e13')
+    postroom.ok('consume', '--handler', 'h', '--sql', BOOK, '--drain')
+    assert [row[0] for row in ledger()] == [13]
+    assert inbox(postroom)['e13']['status'] == 'completed'
+
+
+def D6_ordered_events_wait_behind_a_failing_one_of_their_key(postroom, sql, ledger):
+    lines = events(*({'id': f'e{n}', 'topic': 't', 'key': 'odd' if n % 2 else 'even', 'payload': {'n': n}}
+                     for n in range(11, 19)))
+    consume(postroom, '--sql', BOOK, '--ordered', '--max-attempts', '3', lines=lines)
+    order = [row[0] for row in ledger()]
+    assert [n for n in order if n % 2] == [11, 15, 17]
+    assert [n for n in order if not n % 2] == [12, 14, 16, 18]
+    assert order.index(15) > order.index(18)
+
+
+def D6_without_it_they_do_not_wait(postroom, ledger):
+    lines = events(*({'id': f'e{n}', 'topic': 't', 'key': 'k', 'payload': {'n': n}} for n in range(12, 16)))
+    log = consume(postroom, '--sql', BOOK, '--max-attempts', '2', lines=lines).err
+    assert [row[0] for row in ledger()] == [12, 14, 15]
+    assert log.index('id=e15') < log.index('INBOX_WORKER_DEAD id=e13')
+
+
+def N2_an_event_without_an_identity_is_dead_and_not_lost(postroom, ledger):
+    lines = events({'topic': 't', 'payload': {'n': 1}}, {'id': 'e2', 'topic': 't', 'payload': {'n': 2}},
+                   {'id': 'x' * 10_000, 'topic': 't', 'payload': {'n': 3}})
+    consume(postroom, '--sql', BOOK, lines=lines)
+    assert [row[0] for row in ledger()] == [2]
+    dead = [row for row in inbox(postroom).values() if row['status'] == 'dead']
+    assert len(dead) == 2 and all(row['payload'] for row in dead)
+    assert any('no id' in row['last_error'] for row in dead)
+    assert any('1024' in row['last_error'] for row in dead)
+
+
+def N2_an_identity_may_be_a_header_or_a_member_of_the_payload(postroom, ledger):
+    one = {'topic': 't', 'headers': {'ref': 'r1'}, 'payload': {'n': 1, 'order': {'id': 17}}}
+    consume(postroom, '--sql', BOOK, '--id-header', 'ref', lines=events(one, one))
+    consume(postroom, '--sql', BOOK, '--id-path', 'order.id', lines=events(one, one))
+    assert [row[1] for row in ledger()] == ['r1', '17']
+
+
+@pytest.mark.parametrize('statement', ['COMMIT', 'BEGIN', 'ROLLBACK', 'SAVEPOINT a', 'PRAGMA foreign_keys = on',
+                                       'SELECT 1; COMMIT', "ATTACH 'x' AS x"])
+def N2_a_statement_may_not_end_the_transaction(postroom, ledger, statement):
+    result = postroom('consume', '--handler', 'h', '--from', '-', '--sql', statement,
+                      input=events({'id': 'e1', 'topic': 't', 'payload': {}}))
+    assert result.code == 2 and 'postroom: ' in result.err, result
+    assert inbox(postroom) == {}
+
+
+def N2_a_statement_that_is_wrong_is_told_at_the_start(postroom, ledger):
+    assert 'nowhere' in postroom.fails(2, 'consume', '--handler', 'h', '--sql', 'INSERT INTO nowhere VALUES (1)')
+
+
+def J1_a_command_gets_the_payload_and_its_environment(postroom, tmp_path):
+    consume(postroom, '--exec', 'cat > got; env | grep ^POSTROOM_ | sort > env', lines=events(
+        {'id': 'e1', 'topic': 'orders', 'key': 'k1', 'headers': {'a': 'b'}, 'payload': {'n': 7}}))
+    assert json.loads((tmp_path / 'got').read_text()) == {'n': 7}
+    env = dict(line.split('=', 1) for line in (tmp_path / 'env').read_text().splitlines())
+    assert (env['POSTROOM_ID'], env['POSTROOM_TOPIC'], env['POSTROOM_KEY']) == ('e1', 'orders', 'k1')
+    assert (env['POSTROOM_HANDLER'], env['POSTROOM_DB'], env['POSTROOM_CLAIM']) == ('h', postroom.db, '1')
+    assert json.loads(env['POSTROOM_HEADERS']) == {'a': 'b'}
+
+
+def J1_a_failing_command_is_tried_again_and_dies_in_the_end(postroom, tmp_path):
+    consume(postroom, '--exec', 'echo $POSTROOM_ID $POSTROOM_ATTEMPT >> tries; echo no good >&2; exit 3',
+            '--max-attempts', '3', lines=events({'id': 'e1', 'topic': 't', 'payload': {}}))
+    assert (tmp_path / 'tries').read_text().split('\n')[:-1] == ['e1 1', 'e1 2', 'e1 3']
+    row = inbox(postroom)['e1']
+    assert row['status'] == 'dead' and 'no good' in row['last_error']
+
+
+def J1_a_job_submitted_twice_runs_once(postroom, tmp_path):
+    run = ('consume', '--handler', 'h', '--exec', 'echo $POSTROOM_ID >> ran', '--drain')
+    postroom.ok('inbox', 'submit', 'h', 'c1', '{}')
+    postroom.ok('inbox', 'submit', 'h', 'c1', '{}')
+    postroom.ok(*run)
+    assert 'already completed' in postroom.ok('inbox', 'submit', 'h', 'c1', '{}').out
+    postroom.ok(*run)
+    assert words_in(tmp_path / 'ran') == ['c1']
+
+
+def J1_several_workers_do_each_job_once(postroom, tmp_path):
+    for n in range(30):
+        postroom.ok('inbox', 'submit', 'h', f'c{n}')
+    workers = [postroom.start('consume', '--handler', 'h', '--workers', '3', '--exec', 'echo $POSTROOM_ID >> ran',
+                              '--drain', stderr=subprocess.DEVNULL) for _ in range(3)]
+    assert [worker.wait() for worker in workers] == [0, 0, 0]
+    assert sorted(words_in(tmp_path / 'ran')) == sorted(f'c{n}' for n in range(30))
+
+
+def J1_a_job_of_a_killed_worker_is_taken_over_and_goes_on_at_its_step(postroom, tmp_path):
+    handler = ('postroom step one -- sh -c "echo one >> ran"; '
+               'if [ $POSTROOM_ATTEMPT = 1 ]; then echo here >> here; sleep 1000; fi; '
+               'postroom step two -- sh -c "echo two >> ran"')
+    from conftest import PROGRAM
+    env = {'PATH': f'{os.path.dirname(PROGRAM)}:{os.environ["PATH"]}'}
+    postroom.ok('inbox', 'submit', 'h', 'c1')
+    run = ('consume', '--handler', 'h', '--lease', '2s', '--exec', handler, '--drain')
+    first = postroom.start(*run, env=env, stderr=subprocess.DEVNULL)
+    wait_until(lambda: words_in(tmp_path / 'here'), 'the first step')
+    first.kill()
+    first.wait()
+    postroom.ok(*run, env=env)
+    assert words_in(tmp_path / 'ran') == ['one', 'two']
+    row = inbox(postroom)['c1']
+    assert row['status'] == 'completed' and set(row['steps']) == {'one', 'two'}
+
+
+def J3_a_slow_step_outlasts_the_lease_and_is_not_begun_again(postroom, tmp_path):
+    """A clone of a repository that takes several leases."""
+    from conftest import PROGRAM
+    env = {'PATH': f'{os.path.dirname(PROGRAM)}:{os.environ["PATH"]}', 'HOME': str(tmp_path)}
+    repository = tmp_path / 'repository'
+    git = ['git', '-C', str(repository), '-c', 'user.name=t', '-c', 'user.email=t@example.org']
+    subprocess.run(['git', 'init', '-q', str(repository)], check=True)
+    for n in range(200):
+        (repository / f'file{n}').write_bytes(os.urandom(10_000))
+    subprocess.run([*git, 'add', '.'], check=True)
+    subprocess.run([*git, 'commit', '-qm', 'all'], check=True)
+    postroom.ok('inbox', 'submit', 'h', 'c1')
+    handler = ('postroom step clone -- sh -c "echo clone >> ran; test -d copy || '
+               'git clone -q --no-local repository copy; sleep 3"')
+    run = ('consume', '--handler', 'h', '--lease', '1s', '--timeout', '60s', '--drain', '--exec', handler)
+    both = [postroom.start(*run, env=env, stderr=subprocess.DEVNULL) for _ in range(2)]
+    assert [one.wait() for one in both] == [0, 0]
+    assert words_in(tmp_path / 'ran') == ['clone'] and (tmp_path / 'copy' / 'file199').exists()
+    assert (inbox(postroom)['c1']['status'], inbox(postroom)['c1']['attempts']) == ('completed', 1)
+
+
+def J3_a_command_that_never_ends_is_ended_with_all_it_began(postroom, tmp_path):
+    handler = 'trap "" TERM; sleep 1000 & echo $! > child; wait; sleep 1000'
+    consume(postroom, '--exec', handler, '--timeout', '300ms', '--max-attempts', '1',
+            lines=events({'id': 'e1', 'topic': 't', 'payload': {}}))
+    row = inbox(postroom)['e1']
+    assert row['status'] == 'dead' and 'timed out' in row['last_error']
+    child = int((tmp_path / 'child').read_text())
+    wait_until(lambda: not os.path.exists(f'/proc/{child}'), 'the child to end')
+
+
+def J3_a_command_that_forks_and_leaves_does_not_hold_anything_up(postroom, tmp_path):
+    consume(postroom, '--exec', 'sleep 1000 & echo $! > child; exit 0', '--timeout', '30s',
+            lines=events({'id': 'e1', 'topic': 't', 'payload': {}}))
+    assert inbox(postroom)['e1']['status'] == 'completed'
+
+
+def J3_much_output_is_bounded(postroom):
+    log = consume(postroom, '--exec', 'head -c 10000000 /dev/zero | tr "\\0" x', lines=events(
+        {'id': 'e1', 'topic': 't', 'payload': {}})).err
+    assert inbox(postroom)['e1']['status'] == 'completed'
+    assert len(log) < 200_000 and 'dropped_bytes' in log
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers['Content-Length']))
+        self.server.seen.append((self.headers['Idempotency-Key'], body))
+        self.send_response(self.server.answers.pop(0) if self.server.answers else 204)
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def web():
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+    server.seen, server.answers = [], []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def J1_a_post_bears_the_event_id_and_is_tried_again(postroom, web):
+    if 'http' not in [line.split('\t')[0] for line in postroom.ok('sinks').lines]:
+        pytest.skip('built without http')
+    web.answers = [500]
+    consume(postroom, '--http', f'http://127.0.0.1:{web.server_port}/hook',
+            lines=events({'id': 'e1', 'topic': 't', 'payload': {'n': 1}}))
+    assert [key for key, _ in web.seen] == ['e1', 'e1']
+    assert json.loads(web.seen[0][1]) == {'n': 1}
+    assert inbox(postroom)['e1']['status'] == 'completed'
+
+
+def D4_told_to_stop_it_finishes_what_is_in_hand(postroom, tmp_path):
+    for n in range(3):
+        postroom.ok('inbox', 'submit', 'h', f'c{n}')
+    worker = postroom.start('consume', '--handler', 'h', '--workers', '1', '--exec',
+                            'echo $POSTROOM_ID >> begun; while ! test -e go; do sleep 0.01; done; '
+                            'echo $POSTROOM_ID >> ended', stderr=subprocess.DEVNULL)
+    wait_until(lambda: words_in(tmp_path / 'begun'), 'a job')
+    worker.send_signal(signal.SIGTERM)
+    (tmp_path / 'go').touch()
+    assert worker.wait() == 0
+    assert words_in(tmp_path / 'ended') == words_in(tmp_path / 'begun') and len(words_in(tmp_path / 'ended')) == 1
+    assert sorted(row['status'] for row in inbox(postroom).values()) == ['completed', 'pending', 'pending']
+    assert {row['attempts'] for row in inbox(postroom).values() if row['status'] == 'pending'} == {0}
+
+
+@pytest.mark.parametrize('args, word', [
+    ((), '--handler'),
+    (('--handler', 'h'), '--sql'),
+    (('--handler', 'h', '--sql', 'SELECT 1', '--exec', 'true'), '--exec'),
+    (('--handler', 'h', '--exec', ''), '--exec'),
+    (('--handler', 'h', '--exec', 'true', '--from', 'redi://x/y'), 'redi'),
+    (('--handler', 'h', '--exec', 'true', '--from', 'nonsense'), 'SCHEME'),
+    (('--handler', 'h', '--http', 'ftp://x/'), 'http'),
+    (('--handler', 'a\tb', '--exec', 'true'), 'control'),
+    (('--handler', 'h', '--exec', 'true', '--id-path', 'a..b'), '--id-path'),
+    (('--handler', 'h', '--exec', 'true', '--timeout', 'soon'), 'timeout'),
+    (('--handler', 'h', '--exec', 'true', 'extra'), 'extra'),
+])
+def G1_a_wrong_command_line_is_told_in_one_line(postroom, args, word):
+    assert word in postroom.fails(2, 'consume', *args)
+    assert not os.path.exists(postroom.db)
