@@ -10,6 +10,9 @@
 
 const struct pr_source_ops *const pr_sources[] = {
 	&pr_source_stdin,
+#ifdef PR_WITH_KAFKA
+	&pr_source_kafka,
+#endif
 #ifdef PR_WITH_REDIS
 	&pr_source_redis,
 #endif

@@ -23,9 +23,7 @@
 #include "sink/target.h"
 
 #include <string.h>
-#include <strings.h>
 
-#define NAME_MAX_BYTES 249
 #define OWN_HEADERS 2	    /* beside the attributes of a CloudEvent */
 #define WEIGHT_OF_NAMES 500 /* what a record's headers have in common */
 
@@ -49,42 +47,22 @@ struct batch {
 	int64_t until_us;
 };
 
-static bool is_name_sign(char c)
-{
-	char lower = (char)(c | 0x20);
-
-	return (lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9') ||
-	       (c && strchr("._-", c) != NULL);
-}
-
 static const struct pr_target_rule name_rule = {
-	.text = is_name_sign,
-	.value = is_name_sign,
+	.text = pr_kafka_is_name_sign,
+	.value = pr_kafka_is_name_sign,
 	.escape = '_',
-	.max = NAME_MAX_BYTES,
+	.max = PR_KAFKA_NAME_MAX,
 };
-
-static bool is_dots(const char *name)
-{
-	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
 
 static int put_name(struct kafka_sink *kafka, const postroom_delivery *item, struct pr_err *err)
 {
 	pr_buf_reset(&kafka->name);
 	if (pr_target_put(&kafka->name, kafka->sink.url.path, &name_rule, item, err) < 0)
 		return err->status;
-	if (is_dots(pr_buf_text(&kafka->name)))
+	if (!pr_kafka_is_name(pr_buf_text(&kafka->name)))
 		return pr_err_set(err, POSTROOM_INVALID, "\"%s\" is no name of a Kafka topic",
 				  pr_buf_text(&kafka->name));
 	return POSTROOM_OK;
-}
-
-/* What the message's own headers can not say. */
-static bool is_ours(const char *name)
-{
-	return strncasecmp(name, "ce_", 3) == 0 || strcasecmp(name, "content-type") == 0 ||
-	       strcasecmp(name, "idempotency-key") == 0;
 }
 
 static bool add_header(rd_kafka_headers_t *headers, const char *name, const char *value, size_t len)
@@ -130,7 +108,7 @@ static bool add_given(struct kafka_sink *kafka, rd_kafka_headers_t *headers,
 		pr_buf_reset(&kafka->header_value);
 		pr_json_decode(name, &kafka->header_name);
 		pr_json_decode(value, &kafka->header_value);
-		if (is_ours(pr_buf_text(&kafka->header_name)))
+		if (pr_kafka_is_own_header(pr_buf_text(&kafka->header_name)))
 			continue;
 		good = !kafka->header_name.failed && !kafka->header_value.failed &&
 		       add_header(headers, pr_buf_text(&kafka->header_name),
@@ -235,13 +213,13 @@ static void explain(struct kafka_sink *kafka, const struct pr_kafka_sent *sent,
 		    sent->error == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
 
 	pr_buf_reset(out);
-	if (late && !producer->trouble[0]) {
-		pr_buf_printf(out, "no acknowledgement from %s in time", producer->url->host);
+	if (late && !producer->client.trouble[0]) {
+		pr_buf_printf(out, "no acknowledgement from %s in time", producer->client.url->host);
 		return;
 	}
 	if (late) {
-		pr_buf_printf(out, "no acknowledgement from %s: %s", producer->url->host,
-			      producer->trouble);
+		pr_buf_printf(out, "no acknowledgement from %s: %s", producer->client.url->host,
+			      producer->client.trouble);
 		return;
 	}
 	put_name(kafka, item, NULL);
@@ -380,7 +358,7 @@ static int publish_batch(struct kafka_sink *kafka, struct batch *batch,
 
 	if (status == POSTROOM_OK)
 		status = hand_over_all(kafka, batch, flight, err);
-	if (kafka->producer.handle)
+	if (kafka->producer.client.handle)
 		pr_kafka_wait(&kafka->producer, batch->until_us);
 	if (status == POSTROOM_OK)
 		status = part(kafka, batch, flight, err);
@@ -414,12 +392,12 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t given,
 		return POSTROOM_OK;
 	}
 	memset(batch.sent, 0, count * sizeof(*batch.sent));
-	kafka->producer.flight = flight;
+	kafka->producer.client.flight = flight;
 	/* It has had no reason to look for its brokers since. */
-	if (kafka->producer.down_us)
-		kafka->producer.down_us = pr_mono_us();
+	if (kafka->producer.client.down_us)
+		kafka->producer.client.down_us = pr_mono_us();
 	status = publish_batch(kafka, &batch, flight, &failure);
-	kafka->producer.flight = NULL;
+	kafka->producer.client.flight = NULL;
 	for (size_t i = 0; status < 0 && i < count; i++) {
 		if (items[i].verdict == POSTROOM_UNTRIED && batch.before[i] == PR_SINK_NONE)
 			pr_sink_judge(&items[i], 1, POSTROOM_UNREACHABLE, flight, failure.text);
@@ -432,22 +410,16 @@ static int open_kafka(struct pr_sink *sink, struct pr_err *err)
 	struct kafka_sink *kafka = (struct kafka_sink *)sink;
 	const char *topic = sink->url.path;
 
-	kafka->producer.url = &sink->url;
-	if (!sink->url.host[0])
-		return pr_err_set(err, POSTROOM_SINK, "kafka needs a host, as in %s",
-				  sink->ops->example);
-	if (sink->url.user[0] || sink->url.password[0])
-		return pr_err_set(err, POSTROOM_SINK,
-				  "kafka: users and passwords go behind the '?', as in "
-				  "kafka.sasl.username=… (and kafka.security.protocol, "
-				  "kafka.sasl.mechanism)");
+	kafka->producer.client.url = &sink->url;
+	if (pr_kafka_check_address(&sink->url, sink->ops->example, err) < 0)
+		return err->status;
 	if (pr_target_check(topic, &name_rule, err) < 0)
 		return pr_err_prefix(err, "kafka");
-	if (!strchr(topic, '{') && (is_dots(topic) || strlen(topic) > NAME_MAX_BYTES))
+	if (topic[0] && !strchr(topic, '{') && !pr_kafka_is_name(topic))
 		return pr_err_set(err, POSTROOM_SINK,
 				  "kafka: \"%.20s…\" is no name of a topic: 1 to %d letters, "
 				  "digits, '.', '_' and '-', and not just \".\" or \"..\"",
-				  topic, NAME_MAX_BYTES);
+				  topic, PR_KAFKA_NAME_MAX);
 	if (pr_kafka_begin(&kafka->producer, err) < 0)
 		return pr_err_prefix(err, "kafka");
 	return POSTROOM_OK;
@@ -469,7 +441,7 @@ static const char *const schemes[] = { "kafka", NULL };
 static const struct pr_param params[] = {
 	{ .name = "kafka.*",
 	  .type = PR_PARAM_LIST,
-	  .offset = offsetof(struct kafka_sink, producer.properties),
+	  .offset = offsetof(struct kafka_sink, producer.client.properties),
 	  .value = "VALUE",
 	  .help = "any property of librdkafka, as in kafka.linger.ms=20" },
 	{ .name = NULL },

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A producer of librdkafka: its settings, its life, and waiting for its reports. */
+/* A producer of librdkafka: its life, and waiting for its reports. */
 #ifndef PR_SINK_KAFKA_PRODUCER_H
 #define PR_SINK_KAFKA_PRODUCER_H
 
-#include "sink/sink.h"
-
-#include <librdkafka/rdkafka.h>
+#include "sink/kafka_client.h"
 
 /* A message that was handed to the producer, and what has become of it. */
 struct pr_kafka_sent {
@@ -15,19 +13,14 @@ struct pr_kafka_sent {
 };
 
 struct pr_kafka_producer {
-	const struct pr_url *url;
-	struct pr_param_list properties; /* of the library: names and values in turn */
-	rd_kafka_t *handle;		 /* NULL: none, or the last one was given up */
-	const struct pr_flight *flight;	 /* while there is one */
-	size_t pending;			 /* messages without a report */
+	struct pr_kafka_client client; /* first: callbacks are given this */
+	size_t pending;		       /* messages without a report */
 	/*
 	 * Up to these, what is handed over before a wait goes to a partition in one
 	 * request, which the broker takes or refuses as a whole.
 	 */
 	size_t round_count, round_bytes;
 	int64_t round_us;
-	int64_t down_us;   /* since when no broker is there; 0: one may be */
-	char trouble[300]; /* what the library last said of its brokers; "" nothing */
 };
 
 /* Begins it, if there is none. The library's own sentence on failure, POSTROOM_SINK. */

@@ -6,7 +6,11 @@
 
 #include <librdkafka/rdkafka.h>
 
-#define KAFKA_PRODUCE 0 /* the number of that request in the protocol */
+/* The numbers of requests in the protocol. */
+#define KAFKA_PRODUCE 0
+#define KAFKA_FETCH 1
+#define KAFKA_OFFSET_COMMIT 8
+#define KAFKA_JOIN_GROUP 11
 
 /* See kafka_broker.c: "topic NAME CODE", "partitions NAME N", "push API CODE COUNT". */
 void kafka_order(const char *format, ...) __attribute__((format(printf, 1, 2)));
