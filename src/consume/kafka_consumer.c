@@ -21,6 +21,7 @@
 #define ANSWER_MS 250 /* for brokers that were away to say that they are back */
 #define LEAVE_US ((int64_t)1000 * 1000)
 #define LEAVE_STEP_MS 20
+#define FIRST_US ((int64_t)2000 * 1000) /* for the first record of new partitions */
 #define HEARTBEAT_MS 3000
 /* What brokers take, unless they are told otherwise (group.min.session.timeout.ms, …max…). */
 #define SESSION_MIN_MS 6000
@@ -55,7 +56,8 @@ static void forget(struct pr_kafka_consumer *consumer, size_t count)
 static void give_back(struct pr_kafka_consumer *consumer)
 {
 	forget(consumer, consumer->count);
-	consumer->revoking = consumer->joined = false;
+	consumer->revoking = false;
+	consumer->joined_us = 0;
 	rd_kafka_assign(consumer->client.handle, NULL);
 }
 
@@ -66,7 +68,7 @@ static void hear_rebalance(rd_kafka_t *handle, rd_kafka_resp_err_t what,
 
 	if (what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
 		rd_kafka_assign(handle, partitions);
-		consumer->joined = true;
+		consumer->joined_us = pr_mono_us();
 		if (consumer->paused)
 			rd_kafka_pause_partitions(handle, partitions);
 	} else if (consumer->given > 0 && !rd_kafka_assignment_lost(handle)) {
@@ -156,7 +158,8 @@ int pr_kafka_join(struct pr_kafka_consumer *consumer, struct pr_err *err)
 	rd_kafka_poll_set_consumer(consumer->client.handle);
 	consumer->queue = rd_kafka_queue_get_consumer(consumer->client.handle);
 	rd_kafka_queue_io_event_enable(consumer->queue, consumer->fd, &one, sizeof(one));
-	consumer->joined = consumer->revoking = consumer->paused = false;
+	consumer->revoking = consumer->paused = false;
+	consumer->joined_us = 0;
 	consumer->refusal = RD_KAFKA_RESP_ERR_NO_ERROR;
 	return subscribe(consumer, err);
 }
@@ -299,13 +302,20 @@ static int check_hope(struct pr_kafka_consumer *consumer, bool last, struct pr_e
 	return POSTROOM_OK;
 }
 
-/* Until when to wait, as things are. */
-static int64_t wait_until(const struct pr_kafka_consumer *consumer, const struct pr_flight *flight,
-			  int64_t join_until_us)
+static int64_t later(int64_t a, int64_t b)
 {
-	if (!consumer->joined && join_until_us > flight->begin_until_us)
-		return join_until_us;
-	return flight->begin_until_us;
+	return a > b ? a : b;
+}
+
+/* Until when to wait, as things are: silence says nothing before the brokers could answer. */
+static int64_t wait_until(const struct pr_kafka_consumer *consumer, const struct pr_flight *flight,
+			  int64_t answer_until_us)
+{
+	int64_t first_us = consumer->joined_us + FIRST_US;
+
+	if (!consumer->joined_us || first_us > answer_until_us)
+		first_us = answer_until_us;
+	return later(flight->begin_until_us, first_us);
 }
 
 static int not_joined(const struct pr_kafka_consumer *consumer, struct pr_err *err)
@@ -322,10 +332,10 @@ int pr_kafka_fetch(struct pr_kafka_consumer *consumer, size_t limit, size_t byte
 {
 	/* The group is to hear of us also while the same is given out again and again. */
 	bool full = consumer->count >= limit || consumer->bytes >= bytes;
-	int64_t join_until_us = pr_mono_us() + flight->timeout_ms * 1000;
+	int64_t answer_until_us = pr_mono_us() + flight->timeout_ms * 1000;
 
 	for (;;) {
-		int64_t down_us, until_us = wait_until(consumer, flight, join_until_us);
+		int64_t down_us, until_us = wait_until(consumer, flight, answer_until_us);
 		bool last = pr_mono_us() >= until_us;
 		int status = full ? pr_kafka_keep(consumer, err) :
 				    poll_library(consumer, limit, bytes, err);
@@ -338,7 +348,7 @@ int pr_kafka_fetch(struct pr_kafka_consumer *consumer, size_t limit, size_t byte
 		if (status < 0 || (consumer->count > 0 && !down_us))
 			return status;
 		if (last)
-			return consumer->joined ? POSTROOM_OK : not_joined(consumer, err);
+			return consumer->joined_us ? POSTROOM_OK : not_joined(consumer, err);
 		if (down_us && down_us + PR_KAFKA_PATIENCE_US < until_us)
 			until_us = down_us + PR_KAFKA_PATIENCE_US;
 		await(consumer, flight, until_us);
