@@ -21,6 +21,7 @@
 #define ANSWER_MS 250 /* for brokers that were away to say that they are back */
 #define LEAVE_US ((int64_t)1000 * 1000)
 #define LEAVE_STEP_MS 20
+#define FIRST_US ((int64_t)2000 * 1000) /* for the first record of new partitions */
 #define HEARTBEAT_MS 3000
 /* What brokers take, unless they are told otherwise (group.min.session.timeout.ms, …max…). */
 #define SESSION_MIN_MS 6000
@@ -56,6 +57,7 @@ static void give_back(struct pr_kafka_consumer *consumer)
 {
 	forget(consumer, consumer->count);
 	consumer->revoking = false;
+	consumer->joined_us = 0;
 	rd_kafka_assign(consumer->client.handle, NULL);
 }
 
@@ -66,6 +68,7 @@ static void hear_rebalance(rd_kafka_t *handle, rd_kafka_resp_err_t what,
 
 	if (what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
 		rd_kafka_assign(handle, partitions);
+		consumer->joined_us = pr_mono_us();
 		if (consumer->paused)
 			rd_kafka_pause_partitions(handle, partitions);
 	} else if (consumer->given > 0 && !rd_kafka_assignment_lost(handle)) {
@@ -156,6 +159,7 @@ int pr_kafka_join(struct pr_kafka_consumer *consumer, struct pr_err *err)
 	consumer->queue = rd_kafka_queue_get_consumer(consumer->client.handle);
 	rd_kafka_queue_io_event_enable(consumer->queue, consumer->fd, &one, sizeof(one));
 	consumer->revoking = consumer->paused = false;
+	consumer->joined_us = 0;
 	consumer->refusal = RD_KAFKA_RESP_ERR_NO_ERROR;
 	return subscribe(consumer, err);
 }
@@ -298,28 +302,53 @@ static int check_hope(struct pr_kafka_consumer *consumer, bool last, struct pr_e
 	return POSTROOM_OK;
 }
 
+static int64_t later(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Until when to wait, as things are: silence says nothing before the brokers could answer. */
+static int64_t wait_until(const struct pr_kafka_consumer *consumer, const struct pr_flight *flight,
+			  int64_t answer_until_us)
+{
+	int64_t first_us = consumer->joined_us + FIRST_US;
+
+	if (!consumer->joined_us || first_us > answer_until_us)
+		first_us = answer_until_us;
+	return later(flight->begin_until_us, first_us);
+}
+
+static int not_joined(const struct pr_kafka_consumer *consumer, struct pr_err *err)
+{
+	return pr_err_set(err, POSTROOM_UNAVAILABLE,
+			  "group \"%s\" at %s has not taken us in yet: it waits for its other "
+			  "members, or the broker does not answer",
+			  consumer->group, consumer->client.url->host);
+}
+
 /* While no broker is there nothing is given out that could not be committed. */
 int pr_kafka_fetch(struct pr_kafka_consumer *consumer, size_t limit, size_t bytes,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
 	/* The group is to hear of us also while the same is given out again and again. */
 	bool full = consumer->count >= limit || consumer->bytes >= bytes;
-	int64_t down_us, until_us;
-	int status;
+	int64_t answer_until_us = pr_mono_us() + flight->timeout_ms * 1000;
 
 	for (;;) {
-		bool last = !pr_flight_may_begin(flight);
+		int64_t down_us, until_us = wait_until(consumer, flight, answer_until_us);
+		bool last = pr_mono_us() >= until_us;
+		int status = full ? pr_kafka_keep(consumer, err) :
+				    poll_library(consumer, limit, bytes, err);
 
-		status = full ? pr_kafka_keep(consumer, err) :
-				poll_library(consumer, limit, bytes, err);
 		if (consumer->count == 0 && pr_stop_requested(flight->stop))
 			return pr_err_set(err, POSTROOM_STOPPED, "stopped before an event came");
 		if (status == POSTROOM_OK)
-			status = check_hope(consumer, last, err);
+			status = check_hope(consumer, last || pr_stop_requested(flight->stop), err);
 		down_us = consumer->client.down_us;
-		if (status < 0 || last || (consumer->count > 0 && !down_us))
+		if (status < 0 || (consumer->count > 0 && !down_us))
 			return status;
-		until_us = flight->begin_until_us;
+		if (last)
+			return consumer->joined_us ? POSTROOM_OK : not_joined(consumer, err);
 		if (down_us && down_us + PR_KAFKA_PATIENCE_US < until_us)
 			until_us = down_us + PR_KAFKA_PATIENCE_US;
 		await(consumer, flight, until_us);

@@ -15,6 +15,7 @@ struct pr_kafka_consumer {
 	rd_kafka_message_t **held;
 	size_t count, capacity, given;
 	size_t bytes;	 /* of all that are held */
+	int64_t joined_us; /* since when we know which partitions are ours, if any; 0: we do not */
 	bool revoking;	 /* the group wants its partitions back; they go when nothing is out */
 	bool paused;	 /* nothing is fetched until the next read */
 	rd_kafka_resp_err_t refusal; /* what the library last said of topic or group; 0: nothing */
@@ -31,7 +32,8 @@ void pr_kafka_recall(struct pr_kafka_consumer *consumer);
 
 /*
  * Holds what there is: limit records or bytes of them, then no more. None: nothing came by
- * flight->begin_until_us. Failures as those of pr_source_ops.read.
+ * flight->begin_until_us, though the group has taken us in: that, and the first record of new
+ * partitions, may take the flight's timeout. Failures as those of pr_source_ops.read.
  */
 int pr_kafka_fetch(struct pr_kafka_consumer *consumer, size_t limit, size_t bytes,
 		   const struct pr_flight *flight, struct pr_err *err);

@@ -29,7 +29,6 @@ struct source_backend {
 	bool returns;  /* close() gives back at once */
 	bool groups;   /* each group has all events; otherwise whoever reads shares them */
 	bool pushes;   /* the server sends events ahead, before they are read */
-	bool unsure;   /* it answers no acknowledgement, and may forget it when it is killed */
 	bool insists;  /* what was read is given again by each read until it is acknowledged */
 	bool forgets;  /* the server loses what it had when it is killed */
 	bool repeats;  /* killed, the server forgets what was acknowledged just before */
@@ -51,9 +50,9 @@ extern const struct source_backend amqp_backend;
 
 /* One line each: IF_KAFKA(do_it(test_name, kafka_backend)), … */
 #define FOR_EACH_SOURCE(do_it, test_name)                                                          \
-	IF_KAFKA(do_it(test_name, kafka_backend))							\
-	IF_REDIS(do_it(test_name, redis_backend))							\
-	IF_NATS(do_it(test_name, nats_backend))							\
+	IF_KAFKA(do_it(test_name, kafka_backend))                                                  \
+	IF_REDIS(do_it(test_name, redis_backend))                                                  \
+	IF_NATS(do_it(test_name, nats_backend))                                                    \
 	IF_AMQP(do_it(test_name, amqp_backend))
 
 #endif

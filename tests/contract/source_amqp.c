@@ -82,7 +82,7 @@ const struct source_backend amqp_backend = {
 	.shares = true,
 	.returns = true,
 	.pushes = true,
-	.unsure = true,
+	.repeats = true,
 	.shortest_lease_ms = LEASE_MS,
 };
 

@@ -13,7 +13,7 @@
  */
 #define SESSION_MS "4000"
 
-/* The mock cluster forgets what a partition has beyond 5 MiB. */
+/* The mock cluster forgets what a partition has beyond 5 MiB: large messages must spread. */
 static void prepare(const struct server *server, const char *name)
 {
 	(void)server;
@@ -30,7 +30,7 @@ static void put_url(struct pr_buf *out, const char *host, int port, const char *
 static void put_sink_url(struct pr_buf *out, const char *host, int port, const char *name)
 {
 	kafka_kind.put_url(out, host, port);
-	pr_buf_printf(out, "/%s", name);
+	pr_buf_printf(out, "/%s?kafka.sticky.partitioning.linger.ms=0", name);
 }
 
 static void put_intruder_url(struct pr_buf *out, const char *host, int port, const char *name)
@@ -280,6 +280,20 @@ TEST(N2_what_is_kept_is_neither_lost_nor_passed_by)
 		CHECK_INT(source->ops->keep(source, &events, &rig.flight, &rig.err), POSTROOM_OK);
 		ack(source, &events);
 	}
+	end(source, &events);
+}
+
+/* Silence is what --drain ends with. */
+TEST(N2_a_read_is_not_silent_before_the_group_has_taken_us_in)
+{
+	struct pr_source *source = begin();
+	struct pr_events events = { 0 };
+
+	write_numbers(1);
+	rig.flight.begin_until_us = pr_mono_us();
+	CHECK_MSG(source->ops->read(source, &events, 1, &rig.flight, &rig.err) == POSTROOM_OK, "%s",
+		  rig.err.text);
+	CHECK_INT(events.count, 1);
 	end(source, &events);
 }
 

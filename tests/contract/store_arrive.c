@@ -62,6 +62,23 @@ TEST(N2_a_statement_that_fails_undoes_all_and_says_whose_it_was)
 	CHECK_INT(jobs("pending"), 2);
 }
 
+TEST(N2_an_event_that_the_table_does_not_take_is_blamed)
+{
+	static char long_id[1026];
+	struct pr_arrival event;
+	struct pr_err err = { 0 };
+	size_t at = 99;
+
+	ledger_make();
+	memset(long_id, 'a', 1025);
+	event = ARRIVAL(.id = long_id);
+	CHECK_INT(take_in(false, &event, 1, &at, &err), POSTROOM_TX_ABORTED);
+	CHECK_INT(at, 0);
+	CHECK_CONTAINS(err.text, "id: 1 to 1024 bytes");
+	TAKE_IN(false, ARRIVAL(.id = "e"));
+	CHECK_INT(ledger(), 1);
+}
+
 TEST(N2_events_arrive_done_pending_failed_or_dead)
 {
 	struct postroom_batch batch = { 0 };
