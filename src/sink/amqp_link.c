@@ -168,11 +168,10 @@ int pr_amqp_transfer(struct pr_amqp_link *link, const struct pr_flight *flight, 
 	struct pollfd fds[2] = { { .fd = -1 }, { .fd = link->wire.fd, .events = POLLIN } };
 	int64_t now_us = pr_mono_us();
 	int64_t wake_us = tend_heartbeat(link, now_us, until_us);
-	struct pr_err ignored;
 
 	/* What the server said last (confirms, a reason) counts, though it no longer listens. */
 	if (flush(link, err) < 0)
-		return take_in(link, &ignored) > 0 ? POSTROOM_OK : err->status;
+		return take_in(link, err) > 0 ? POSTROOM_OK : err->status;
 	if (!link->in_flight && pr_stop_requested(flight->stop))
 		return pr_err_set(err, POSTROOM_STOPPED, "stopped before anything was sent");
 	if (pr_stop_overdue(flight->stop) || now_us >= until_us) {

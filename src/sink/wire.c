@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -123,12 +124,18 @@ static ssize_t explain_tls(struct pr_wire *wire, int result, struct pr_err *err)
 	case SSL_ERROR_WANT_READ:
 		return 0;
 	case SSL_ERROR_SSL:
-		return pr_err_set(err, POSTROOM_UNAVAILABLE, "TLS: %s",
-				  trust != X509_V_OK ? X509_verify_cert_error_string(trust)
-						     : tls_reason());
+		/* What comes after the first fault says less. */
+		if (!*wire->fault)
+			snprintf(wire->fault, sizeof(wire->fault), "%s",
+				 trust != X509_V_OK ? X509_verify_cert_error_string(trust)
+						    : tls_reason());
+		break;
 	default:
-		return pr_err_set(err, POSTROOM_UNAVAILABLE, "the server has closed it");
+		break;
 	}
+	if (*wire->fault)
+		return pr_err_set(err, POSTROOM_UNAVAILABLE, "TLS: %s", wire->fault);
+	return pr_err_set(err, POSTROOM_UNAVAILABLE, "the server has closed it");
 }
 
 ssize_t pr_wire_send(struct pr_wire *wire, const char *data, size_t len, struct pr_err *err)

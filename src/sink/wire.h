@@ -11,6 +11,7 @@
 struct pr_wire {
 	int fd;
 	SSL *ssl;	 /* NULL: plain */
+	char fault[120]; /* of TLS; "": none yet */
 	bool wants_room; /* the last call stopped because nothing more can be sent now */
 };
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from conftest import wait_until
-from test_redis import free_port
+from servers.test_redis import free_port
 
 PROGRAMS = '/usr/lib/rabbitmq/bin/'  # those in the path ask for root
 
