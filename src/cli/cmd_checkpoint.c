@@ -47,7 +47,7 @@ static int run(struct cli *cli, void *options)
 const struct cli_command cmd_checkpoint = {
 	.name = "checkpoint",
 	.synopsis = "[JSON]",
-	.summary = "Inside a handler: print or replace the job's checkpoint",
+	.summary = "In a handler: print or replace the job's checkpoint",
 	.about = "For commands that postroom consume --exec runs: a job can keep one JSON value, "
 		 "whatever helps it to go on where it stopped. It outlives failures, crashes and "
 		 "takeovers. Without JSON it is printed, null if there is none; with it, it is "

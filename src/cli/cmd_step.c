@@ -60,10 +60,10 @@ struct running {
 	struct cli *cli;
 	struct pr_child child;
 	bool ended;
-	int out; /* what it prints; -1: at its end */
-	char piece[PIPE_BUF]; /* read, not passed on yet; a pipe that can be written to takes so much */
-	size_t piece_len, piece_done;
-	size_t late; /* read after it had ended */
+	int out;		      /* what it prints; -1: at its end */
+	char piece[PIPE_BUF];	      /* so much a pipe takes, if it takes anything */
+	size_t piece_len, piece_done; /* read, and passed on */
+	size_t late;		      /* read after it had ended */
 	struct pr_buf kept;
 	size_t dropped;
 	int signals;
@@ -207,8 +207,10 @@ static int start(struct running *run, struct pr_err *err)
 {
 	int streams[] = { STDIN_FILENO, -1, STDERR_FILENO };
 	size_t count = run->cli->arg_count - 1;
-	const char **arguments = pr_arena_alloc(&run->cli->memory, (count + 1) * sizeof(*arguments));
-	struct pr_program program = { .arguments = (char *const *)arguments, .environment = environ };
+	const char **arguments = pr_arena_alloc(&run->cli->memory,
+						(count + 1) * sizeof(*arguments));
+	struct pr_program program = { .arguments = (char *const *)arguments,
+				      .environment = environ };
 	sigset_t ours;
 	int status = pr_child_check(err);
 
@@ -305,7 +307,8 @@ static int record(struct running *run, struct cli_job *job, const char *name)
 		name);
 	put_result(run, &result);
 	if (!job->doing || run->kept.failed || result.failed)
-		return cli_fail(cli, "step %s: it was done, but there is no memory to record it", name);
+		return cli_fail(cli, "step %s: it was done, but there is no memory to record it",
+				name);
 	status = cli_job_write(cli, job, name, result.data, NULL);
 	if (status != CLI_DONE)
 		return status;
@@ -360,7 +363,8 @@ static void print_again(struct cli *cli, const struct pr_step *step)
 		if (text)
 			pr_json_decode(value, &cli->out);
 		else if (bytes)
-			pr_base64_decode((struct pr_span){ value.data + 1, value.len - 2 }, &cli->out);
+			pr_base64_decode((struct pr_span){ value.data + 1, value.len - 2 },
+					 &cli->out);
 		else if (pr_json_is(name, "\"dropped\"") && pr_json_kind(value) == '0')
 			dropped = strtoll(value.data, NULL, 10);
 		ours = ours || text || bytes;
@@ -417,8 +421,8 @@ static int check(struct cli *cli, const struct step_options *given)
 		return cli_usage(cli, "step: --show lists the steps that have been done, and goes "
 				      "with nothing else");
 	if (!given->show && cli->arg_count < 2)
-		return cli_usage(cli, "step: a name and a command are needed: postroom step NAME -- "
-				      "CMD...");
+		return cli_usage(cli, "step: a name and a command are needed: postroom step NAME "
+				      "-- CMD...");
 	if (!given->show && pr_step_check(cli->args[0], &err) < 0)
 		return cli_usage(cli, "step: %s", err.text);
 	return CLI_DONE;
@@ -449,18 +453,20 @@ const struct cli_command cmd_step = {
 	.name = "step",
 	.synopsis = "[--timeout DUR] NAME -- CMD...\n"
 		    "--show",
-	.summary = "Inside a handler: run a command unless this job has done it already",
+	.summary = "In a handler: run a command unless this job has done it already",
 	.about = "For commands that postroom consume --exec runs. Runs CMD, and remembers that the "
-		 "job's step NAME is done when it ends with status 0. From then on, after a failure, "
+		 "job's step NAME is done when it ends with status 0. From then on, after a "
+		 "failure, "
 		 "a crash or a takeover by another worker, CMD is skipped, and what it printed on "
 		 "stdout, up to 64 KiB, is printed again. Any other exit status is passed on, and "
 		 "128 and the signal's number if it was killed; nothing is remembered then.\n\n"
 		 "A step is at least once: when all is killed between CMD's end and the note of "
 		 "it, it is run again. Let CMD bear that. A job that is somebody else's by now "
 		 "runs nothing: exit status 1.",
-	.examples = "postroom step clone --timeout 10m -- sh -c 'rm -rf src && git clone \"$URL\" src'\n"
-		    "id=$(postroom step create -- ./create-account.sh) || exit\n"
-		    "postroom step --show",
+	.examples =
+		"postroom step clone --timeout 10m -- sh -c 'rm -rf x && git clone \"$URL\" x'\n"
+		"id=$(postroom step create -- ./create-account.sh) || exit\n"
+		"postroom step --show",
 	.params = params,
 	.options_size = sizeof(struct step_options),
 	.max_args = CLI_ANY_ARGS,

@@ -132,7 +132,7 @@ void cli_help_overview(struct cli *cli)
 		    "  postroom [OPTIONS] COMMAND [ARGUMENTS]\n\n");
 	put_heading(cli, "Commands");
 	for (size_t i = 0; cli_commands[i]; i++)
-		pr_buf_printf(out, "  %-9s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+		pr_buf_printf(out, "  %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
 	pr_buf_putc(out, '\n');
 	put_heading(cli, "Try it");
 	pr_buf_puts(out,

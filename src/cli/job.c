@@ -19,9 +19,10 @@ static int find(struct cli *cli, struct cli_job *job)
 	for (size_t i = 0; i < 3; i++) {
 		values[i] = getenv(names[i]);
 		if (!values[i] || !*values[i])
-			return cli_usage(cli, "%s: %s is not set; this is for commands that postroom "
-					      "consume --exec runs, whose environment says which job "
-					      "they are working on: postroom help %s shows how",
+			return cli_usage(cli,
+					 "%s: %s is not set; this is for commands that postroom "
+					 "consume --exec runs, whose environment says which job "
+					 "they are working on: postroom help %s shows how",
 					 job->doing, names[i], cli->command->name);
 	}
 	job->handler = values[0];
@@ -29,8 +30,9 @@ static int find(struct cli *cli, struct cli_job *job)
 	errno = 0;
 	job->fence = strtoll(values[2], &end, 10);
 	if (errno || *end || job->fence <= 0)
-		return cli_usage(cli, "%s: POSTROOM_CLAIM is \"%.40s\", and not the number that "
-				      "postroom consume has put there",
+		return cli_usage(cli,
+				 "%s: POSTROOM_CLAIM is \"%.40s\", and not the number that "
+				 "postroom consume has put there",
 				 job->doing, values[2]);
 	if (!cli->global.schema && schema && *schema)
 		cli->global.schema = schema;
@@ -39,8 +41,9 @@ static int find(struct cli *cli, struct cli_job *job)
 
 static int lost(struct cli *cli, const struct cli_job *job)
 {
-	return cli_fail(cli, "%s: %s is somebody else's by now: its lease at %s has run out; stop "
-			     "working on it",
+	return cli_fail(cli,
+			"%s: %s is somebody else's by now: its lease at %s has run out; stop "
+			"working on it",
 			job->doing, job->id, job->handler);
 }
 

@@ -161,26 +161,13 @@ static int give_headers(struct pr_amqp_delivery *delivery, const amqp_basic_prop
 static int give_place(const struct pr_amqp_delivery *delivery, struct pr_arena *arena,
 		      struct pr_event *event, struct pr_err *err)
 {
-	static const char prefix[] = "sha256:";
-	unsigned char digest[EVP_MAX_MD_SIZE];
-	unsigned int len = 0;
-	EVP_MD_CTX *context = EVP_MD_CTX_new();
-	/* A NUL, which AMQP allows in no routing key, divides it from the body. */
-	bool done = context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) &&
-		    EVP_DigestUpdate(context, pr_buf_text(&delivery->routing_key),
-				     delivery->routing_key.len + 1) &&
-		    EVP_DigestUpdate(context, pr_buf_text(&delivery->body), delivery->body.len) &&
-		    EVP_DigestFinal_ex(context, digest, &len);
-	char *place = pr_arena_alloc(arena, sizeof(prefix) + (size_t)len * 2);
+	const struct pr_span parts[] = {
+		{ pr_buf_text(&delivery->routing_key), delivery->routing_key.len },
+		{ pr_buf_text(&delivery->body), delivery->body.len },
+	};
 
-	EVP_MD_CTX_free(context);
-	if (!done || !place)
-		return pr_err_nomem(err);
-	memcpy(place, prefix, sizeof(prefix));
-	for (unsigned int i = 0; i < len; i++)
-		snprintf(place + sizeof(prefix) - 1 + (size_t)i * 2, 3, "%02x", digest[i]);
-	event->place = place;
-	return POSTROOM_OK;
+	event->place = pr_event_digest(arena, parts, 2);
+	return event->place ? POSTROOM_OK : pr_err_nomem(err);
 }
 
 static int give_properties(struct pr_amqp_delivery *delivery, const amqp_basic_properties_t *from,

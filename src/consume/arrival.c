@@ -9,11 +9,7 @@
  */
 #include "consume/arrival.h"
 
-#include <openssl/sha.h>
-#include <stdio.h>
 #include <string.h>
-
-#define DIGEST_SIZE (sizeof("sha256:") + 2 * SHA256_DIGEST_LENGTH)
 
 static bool is_member(struct pr_span raw, const char *name, size_t len, struct pr_buf *scratch)
 {
@@ -100,22 +96,13 @@ int pr_identity_check(const struct pr_identity *identity, struct pr_err *err)
 static int name_by_place(const struct pr_event *event, struct pr_arena *arena,
 			 struct pr_arrival *ret, struct pr_err *err)
 {
-	unsigned char sum[SHA256_DIGEST_LENGTH];
+	const struct pr_span place = { event->place, strlen(event->place) };
 	struct pr_err unheard;
-	char *digest;
 
 	ret->id = event->place;
-	if (pr_text_check("id", event->place, POSTROOM_EVENT_ID_MAX, &unheard) >= 0)
-		return POSTROOM_OK;
-	digest = pr_arena_alloc(arena, DIGEST_SIZE);
-	if (!digest)
-		return pr_err_nomem(err);
-	SHA256((const unsigned char *)event->place, strlen(event->place), sum);
-	memcpy(digest, "sha256:", sizeof("sha256:"));
-	for (size_t i = 0; i < sizeof(sum); i++)
-		snprintf(digest + strlen("sha256:") + 2 * i, 3, "%02x", sum[i]);
-	ret->id = digest;
-	return POSTROOM_OK;
+	if (pr_text_check("id", event->place, POSTROOM_EVENT_ID_MAX, &unheard) < 0)
+		ret->id = pr_event_digest(arena, &place, 1);
+	return ret->id ? POSTROOM_OK : pr_err_nomem(err);
 }
 
 static int bury(const struct pr_event *event, const char *why, struct pr_arena *arena,

@@ -6,8 +6,7 @@
  *    confirmed by the server, which takes them in their order.
  * 2. What was given and not acknowledged goes back before more is read, and at the end;
  *    else it comes again after the lease.
- * 3. What comes late, for a read that was left, is the next one's; what comes while we
- *    wait for anything else goes back at once.
+ * 3. What comes late, for a read that was left, is the next one's, in its order.
  * 4. A server that has not said a word for as long as a message may take is not there.
  */
 #include "consume/nats.h"
@@ -79,12 +78,39 @@ int pr_nats_check_notes(struct pr_nats_source *nats, struct pr_err *err)
 			  (int)strcspn(notes->data, "\n"), notes->data);
 }
 
-static void give_back(struct pr_nats_source *nats, natsMsg *msg)
+/* At the end of those that are late. With no memory it comes again after the lease. */
+static void put_aside(struct pr_nats_source *nats, natsMsg *msg)
 {
-	if (pr_nats_is_event(natsMsg_GetReply(msg)))
-		natsConnection_PublishString(nats->link.connection, natsMsg_GetReply(msg),
-					     GIVE_BACK);
-	pr_nats_waste(&nats->link, msg);
+	if (nats->late_count == nats->late_capacity) {
+		size_t capacity = nats->late_capacity ? nats->late_capacity * 2 : 64;
+		natsMsg **more = reallocarray(nats->late, capacity, sizeof(natsMsg *));
+
+		if (!more) {
+			pr_nats_waste(&nats->link, msg);
+			return;
+		}
+		nats->late = more;
+		nats->late_capacity = capacity;
+	}
+	nats->late[nats->late_count++] = msg;
+}
+
+/* The first of those that are late; NULL: there is none. */
+static natsMsg *take_late(struct pr_nats_source *nats)
+{
+	if (nats->late_first < nats->late_count)
+		return nats->late[nats->late_first++];
+	nats->late_first = nats->late_count = 0;
+	return NULL;
+}
+
+/* For what was just taken, late or not. */
+static void put_back(struct pr_nats_source *nats, natsMsg *msg)
+{
+	if (nats->late_first > 0)
+		nats->late[--nats->late_first] = msg;
+	else
+		put_aside(nats, msg);
 }
 
 int pr_nats_await(struct pr_nats_source *nats, const struct pr_nats_wait *wait, natsMsg **ret,
@@ -101,7 +127,10 @@ int pr_nats_await(struct pr_nats_source *nats, const struct pr_nats_wait *wait, 
 			return POSTROOM_OK;
 		}
 		if (got == NATS_OK) {
-			give_back(nats, msg);
+			if (pr_nats_is_event(natsMsg_GetReply(msg)))
+				put_aside(nats, msg);
+			else
+				pr_nats_waste(&nats->link, msg);
 			continue;
 		}
 		status = pr_nats_check_notes(nats, err);
@@ -152,6 +181,31 @@ static int tell(struct pr_nats_source *nats, const char *word, const struct pr_n
 	nats->ready = msg != NULL;
 	pr_nats_waste(&nats->link, msg);
 	return POSTROOM_OK;
+}
+
+/* What is late goes back with what was given before it. */
+static void give_late(struct pr_nats_source *nats)
+{
+	for (natsMsg *msg; (msg = take_late(nats)) != NULL; pr_nats_waste(&nats->link, msg)) {
+		const char *reply = natsMsg_GetReply(msg);
+
+		pr_buf_append(&nats->given, reply, strlen(reply) + 1);
+	}
+}
+
+/* The server takes what is asked for before what is given back, unless it has heard that. */
+static int give_back(struct pr_nats_source *nats, const struct pr_nats_wait *wait,
+		     struct pr_err *err)
+{
+	int status;
+
+	do {
+		give_late(nats);
+		status = tell(nats, GIVE_BACK, wait, err);
+		if (status == POSTROOM_OK)
+			pr_buf_reset(&nats->given);
+	} while (status == POSTROOM_OK && nats->late_count > 0);
+	return status;
 }
 
 static int report(struct pr_nats_source *nats, const char *word, const struct pr_flight *flight,
@@ -266,7 +320,7 @@ static int take_event(struct pr_nats_source *nats, struct reading *reading, nats
 	int status;
 
 	if (reading->count > 0 && reading->bytes + len > PR_SOURCE_BYTES) {
-		nats->held = msg;
+		put_back(nats, msg);
 		reading->full = true;
 		return POSTROOM_OK;
 	}
@@ -288,10 +342,9 @@ static int take_what_came(struct pr_nats_source *nats, struct reading *reading, 
 	int status = POSTROOM_OK;
 
 	while (status == POSTROOM_OK && !reading->full) {
-		natsMsg *msg = nats->held;
+		natsMsg *msg = take_late(nats);
 		natsStatus got = NATS_OK;
 
-		nats->held = NULL;
 		if (!msg)
 			got = natsSubscription_NextMsg(&msg, nats->link.answers, 0);
 		if (got == NATS_OK || got == NATS_NO_RESPONDERS)
@@ -376,14 +429,13 @@ static int read_more(struct pr_nats_source *nats, struct reading *reading,
 	struct pr_nats_wait wait = { .flight = flight, .until_us = reading->until_us };
 	int status = pr_nats_connect(&nats->link, flight, reading->until_us, err);
 
-	/* The server takes what is asked for before what is given back, unless it has heard that. */
 	if (status == POSTROOM_OK && nats->given.len > 0)
-		status = tell(nats, GIVE_BACK, &wait, err);
-	if (status == POSTROOM_OK)
-		pr_buf_reset(&nats->given);
+		status = give_back(nats, &wait, err);
 	for (int tries = 0; tries < TRIES && status == POSTROOM_OK; tries++) {
 		if (!nats->ready)
 			status = pr_nats_make_ready(nats, &wait, err);
+		if (reading->limit > nats->most)
+			reading->limit = nats->most;
 		if (status == POSTROOM_OK)
 			status = fetch(nats, reading, flight, err);
 		if (status < 0 || !reading->refused || reading->count > 0)
@@ -416,19 +468,23 @@ static void close_nats(struct pr_source *source)
 {
 	struct pr_nats_source *nats = (struct pr_nats_source *)source;
 	struct pr_nats_link *link = &nats->link;
-	natsMsg *msg = nats->held;
+	natsMsg *msg = NULL;
 
 	if (link->connection && !natsConnection_IsClosed(link->connection)) {
-		say(nats, GIVE_BACK, NULL);
-		while (msg || natsSubscription_NextMsg(&msg, link->answers, 0) == NATS_OK) {
-			give_back(nats, msg);
-			msg = NULL;
+		while (natsSubscription_NextMsg(&msg, link->answers, 0) == NATS_OK) {
+			if (pr_nats_is_event(natsMsg_GetReply(msg)))
+				put_aside(nats, msg);
+			else
+				pr_nats_waste(link, msg);
 		}
+		give_late(nats);
+		say(nats, GIVE_BACK, NULL);
 		if (link->wire->writing)
 			natsConnection_ProcessWriteEvent(link->connection);
 	}
-	natsMsg_Destroy(msg);
+	give_late(nats);
 	pr_nats_release(link);
+	free(nats->late);
 	pr_buf_release(&nats->given);
 	pr_buf_release(&nats->text);
 	pr_buf_release(&nats->notes);

@@ -15,10 +15,12 @@ struct pr_nats_source {
 	const char *durable;		 /* the setting; NULL: the group's name is used */
 	char name[PR_NATS_NAME_MAX + 1]; /* of the consumer */
 	bool ready;			 /* it is there, as it must be */
+	size_t most;			 /* that it gives before it wants acknowledgements */
 	uint64_t calls;
 	int64_t asked_us;    /* for messages, and nothing was heard since; 0: it was */
 	struct pr_buf given; /* where to acknowledge what read() gave last: each ends in a NUL */
-	natsMsg *held;	     /* came, and was too much for that read */
+	natsMsg **late;	     /* came when they were not waited for, or were too much for a read */
+	size_t late_first, late_count, late_capacity;
 	struct pr_buf text, notes;
 	struct pr_buf value, headers; /* of a message, while it is read */
 };

@@ -10,7 +10,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 /* What JetStream answers with, of interest to us. */
 #define ERROR_NO_CONSUMER 10014
@@ -18,13 +17,6 @@
 
 #define MAX_ACK_PENDING 100000
 #define NS_PER_MS 1000000
-
-static bool says(struct pr_span object, const char *name, const char *raw)
-{
-	struct pr_span value = pr_nats_member(object, name);
-
-	return value.len == strlen(raw) && memcmp(value.data, raw, value.len) == 0;
-}
 
 static int refuse(struct pr_nats_source *nats, const char *why, struct pr_err *err)
 {
@@ -39,14 +31,14 @@ static int refuse(struct pr_nats_source *nats, const char *why, struct pr_err *e
 
 static int check(struct pr_nats_source *nats, struct pr_span config, struct pr_err *err)
 {
-	if (pr_nats_member(config, "deliver_subject").data)
+	if (pr_nats_member(config, "\"deliver_subject\"").data)
 		return refuse(nats, "is one that pushes, and nobody can pull from it", err);
-	if (!says(config, "ack_policy", "\"explicit\""))
+	if (!pr_json_is(pr_nats_member(config, "\"ack_policy\""), "\"explicit\""))
 		return refuse(nats, "does not want each message acknowledged (ack_policy explicit)",
 			      err);
-	if (pr_nats_number(config, "max_deliver") > 0)
+	if (pr_nats_number(config, "\"max_deliver\"") > 0)
 		return refuse(nats, "gives up messages that come too often (max_deliver)", err);
-	if (says(config, "headers_only", "true"))
+	if (pr_json_is(pr_nats_member(config, "\"headers_only\""), "true"))
 		return refuse(nats, "leaves out what is in the messages (headers_only)", err);
 	return POSTROOM_OK;
 }
@@ -110,8 +102,7 @@ static void put_other_settings(struct pr_span config, struct pr_buf *out)
 	struct pr_span name, value;
 
 	while (pr_json_next(&walk, &name, &value)) {
-		if (name.len == strlen("\"ack_wait\"") &&
-		    memcmp(name.data, "\"ack_wait\"", name.len) == 0)
+		if (pr_json_is(name, "\"ack_wait\""))
 			continue;
 		pr_buf_printf(out, ",%.*s:%.*s", (int)name.len, name.data, (int)value.len,
 			      value.data);
@@ -153,18 +144,21 @@ int pr_nats_make_ready(struct pr_nats_source *nats, const struct pr_nats_wait *w
 	struct pr_nats_answer answer = { .text = &text };
 	struct pr_span config;
 	natsMsg *msg = NULL;
+	int64_t most;
 	int status = request(nats, "INFO", "", wait, &msg, &answer, err);
 
 	if (status < 0)
 		return status;
-	config = pr_nats_member(answer.json, "config");
+	config = pr_nats_member(answer.json, "\"config\"");
+	most = pr_nats_number(config, "\"max_ack_pending\"");
+	nats->most = most > 0 ? (size_t)most : MAX_ACK_PENDING;
 	if (answer.error == ERROR_NO_CONSUMER)
 		status = make(nats, NULL, wait, err);
 	else if (!config.data)
 		status = explain(nats, &answer, err);
 	else if (check(nats, config, err) < 0)
 		status = err->status;
-	else if (pr_nats_number(config, "ack_wait") != nats->source.lease_ms * NS_PER_MS)
+	else if (pr_nats_number(config, "\"ack_wait\"") != nats->source.lease_ms * NS_PER_MS)
 		status = make(nats, &config, wait, err);
 	pr_nats_waste(&nats->link, msg);
 	nats->ready = status == POSTROOM_OK;

@@ -25,37 +25,6 @@ const struct pr_source_ops *const pr_sources[] = {
 	NULL,
 };
 
-void pr_events_reset(struct pr_events *events)
-{
-	pr_arena_reset(&events->arena);
-	events->count = 0;
-}
-
-void pr_events_release(struct pr_events *events)
-{
-	pr_arena_release(&events->arena);
-	free(events->list);
-	*events = (struct pr_events){ 0 };
-}
-
-struct pr_event *pr_events_add(struct pr_events *events)
-{
-	struct pr_event *event;
-
-	if (events->count == events->capacity) {
-		size_t capacity = events->capacity ? events->capacity * 2 : 64;
-		struct pr_event *more = reallocarray(events->list, capacity, sizeof(*more));
-
-		if (!more)
-			return NULL;
-		events->list = more;
-		events->capacity = capacity;
-	}
-	event = &events->list[events->count++];
-	*event = (struct pr_event){ 0 };
-	return event;
-}
-
 static const struct pr_source_ops *find(const char *scheme)
 {
 	for (size_t i = 0; pr_sources[i]; i++) {

@@ -10,6 +10,7 @@
 #ifndef PR_CONSUME_SOURCE_H
 #define PR_CONSUME_SOURCE_H
 
+#include "base/json.h"
 #include "base/uuid.h"
 #include "sink/sink.h"
 
@@ -37,6 +38,9 @@ void pr_events_reset(struct pr_events *events);
 void pr_events_release(struct pr_events *events);
 /* A zeroed event at the end, or NULL when there is no memory. */
 struct pr_event *pr_events_add(struct pr_events *events);
+
+/* "sha256:…" of the parts, each with its end: for what has no place of its own. NULL: no memory. */
+const char *pr_event_digest(struct pr_arena *arena, const struct pr_span *parts, size_t count);
 
 struct pr_source;
 

@@ -114,11 +114,14 @@ static bool read_line(struct stdin_source *in, struct pr_events *events, struct 
 
 	if (!event)
 		return false;
-	event->place = pr_arena_printf(&events->arena, "line %lld", (long long)in->line);
+	/* Not its number: another input has lines of the same numbers. */
+	event->place = pr_event_digest(&events->arena, &line, 1);
 	json = pr_json_check(line.data, line.len, NULL);
 	if (json && pr_json_kind(line) == '{')
 		find_members(line, &members);
-	if (!members.id.data || pr_json_kind(members.id) != '"' || members.id.len == 2)
+	/* Without a content it is a content itself; without an id it may bear it elsewhere. */
+	if (!members.payload.data && !members.body.data &&
+	    (!members.id.data || pr_json_kind(members.id) != '"' || members.id.len == 2))
 		members = (struct members){ 0 };
 	if (!event->place || !copy_text(in, events, members.id, &event->id) ||
 	    !copy_text(in, events, members.topic, &event->topic) ||

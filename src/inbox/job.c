@@ -24,7 +24,7 @@ struct postroom_job {
 	postroom_delivery *item;
 	struct pr_steps steps;
 	struct pr_buf checkpoint; /* no data: none */
-	bool over; /* settled, or lost */
+	bool over;		  /* settled, or lost */
 	bool lost;
 };
 
@@ -297,8 +297,8 @@ int postroom_job_set_checkpoint(postroom_job *job, const char *checkpoint)
 	if (status < 0)
 		return leave(job, doing, status);
 	pr_buf_puts(&copy, checkpoint);
-	status = copy.failed ? pr_err_nomem(&job->store->err) :
-			       write_down(job, NULL, NULL, checkpoint);
+	status = copy.failed ? pr_err_nomem(&job->store->err)
+			     : write_down(job, NULL, NULL, checkpoint);
 	if (status < 0) {
 		pr_buf_release(&copy);
 		return leave(job, doing, status);

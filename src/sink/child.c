@@ -113,9 +113,9 @@ __attribute__((noreturn)) static void become(const struct pr_program *program)
 	execvpe(program->file, program->arguments, program->environment);
 	if (errno == ENOENT)
 		refuse(program, ": it was not found", NOT_FOUND);
-	refuse(program, errno == E2BIG	? ": command and environment are too long" :
-			errno == EACCES ? ": it may not be executed" :
-					  "",
+	if (errno == EACCES)
+		refuse(program, ": it may not be executed", NOT_EXECUTABLE);
+	refuse(program, errno == E2BIG ? ": command and environment are too long" : "",
 	       NOT_EXECUTABLE);
 }
 

@@ -6,7 +6,6 @@
 #include "sink/nats_answer.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct pr_span pr_nats_member(struct pr_span object, const char *name)
 {
@@ -17,8 +16,7 @@ struct pr_span pr_nats_member(struct pr_span object, const char *name)
 		return (struct pr_span){ 0 };
 	walk = pr_json_members(object);
 	while (pr_json_next(&walk, &found, &value)) {
-		if (found.len == strlen(name) + 2 &&
-		    memcmp(found.data + 1, name, strlen(name)) == 0)
+		if (pr_json_is(found, name))
 			return value;
 	}
 	return (struct pr_span){ 0 };
@@ -39,12 +37,12 @@ void pr_nats_read_answer(natsMsg *msg, struct pr_nats_answer *ret)
 	if (!data.data || !pr_json_check(data.data, data.len, NULL) || pr_json_kind(data) != '{')
 		return;
 	ret->json = data;
-	stream = pr_nats_member(data, "stream");
-	error = pr_nats_member(data, "error");
+	stream = pr_nats_member(data, "\"stream\"");
+	error = pr_nats_member(data, "\"error\"");
 	ret->acknowledged = stream.data && pr_json_kind(stream) == '"' && !error.data;
-	ret->code = pr_nats_number(error, "code");
-	ret->error = pr_nats_number(error, "err_code");
-	text = pr_nats_member(error, "description");
+	ret->code = pr_nats_number(error, "\"code\"");
+	ret->error = pr_nats_number(error, "\"err_code\"");
+	text = pr_nats_member(error, "\"description\"");
 	if (text.data && pr_json_kind(text) == '"')
 		pr_json_decode(text, ret->text);
 }

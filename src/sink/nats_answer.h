@@ -20,7 +20,7 @@ struct pr_nats_answer {
 /* Into a zeroed answer with a text. */
 void pr_nats_read_answer(natsMsg *msg, struct pr_nats_answer *ret);
 
-/* A member of an object, raw; data NULL: it has none of that name, or is no object. */
+/* A member of an object, raw, by its name with the quotes; data NULL: it has none, or is no object. */
 struct pr_span pr_nats_member(struct pr_span object, const char *name);
 int64_t pr_nats_number(struct pr_span object, const char *name); /* 0: it has none */
 

@@ -213,7 +213,8 @@ void pr_sink_close(struct pr_sink *sink)
 
 bool pr_flight_may_begin(const struct pr_flight *flight)
 {
-	return !pr_stop_requested(flight->stop) && pr_mono_us() < flight->begin_until_us;
+	return !pr_stop_requested(flight->stop) && pr_mono_us() < flight->begin_until_us &&
+	       !pr_flight_lost(flight);
 }
 
 bool pr_flight_lost(const struct pr_flight *flight)

@@ -50,7 +50,10 @@ bool pr_flight_lost(const struct pr_flight *flight);
 /* Ending what has timed out may take this part of the timeout more. */
 #define PR_FLIGHT_END_PART 4
 
-/* False once the stop is requested or begin_until_us has passed: to be asked before each beginning. */
+/*
+ * False once the stop is requested, begin_until_us has passed, or the lease is lost: to be
+ * asked before each beginning.
+ */
 bool pr_flight_may_begin(const struct pr_flight *flight);
 
 /* How many of count messages may be begun and not ended at once. */

@@ -78,7 +78,8 @@ struct arriving {
 	const char *handler;
 	const char *statement; /* NULL: nothing is to be done */
 	bool ordered;
-	bool done; /* some are to arrive so */
+	bool done;    /* some are to arrive so */
+	size_t first; /* of them */
 	struct pr_arrival *arrivals;
 	size_t count;
 	int *fates; /* what each was written as; KNOWN: not at all */
@@ -158,7 +159,7 @@ static int write_down(struct pgsql_store *store, struct arriving *arriving, stru
 		return status;
 	if (arriving->done)
 		steps[count++] = pr_pgsql_begin;
-	/* The keys are looked for by their index, whatever the statistics say; the statement's plan is its own. */
+	/* Keys are looked for by their index, whatever the statistics say; the statement's plan is its own. */
 	if (in_order)
 		steps[count++] = (struct pgsql_step){ .slot = PG_BY_INDEX,
 						      .sql = "SET LOCAL enable_seqscan = off",
@@ -176,8 +177,10 @@ static int write_down(struct pgsql_store *store, struct arriving *arriving, stru
 						      .params = &no_params };
 	status = pr_pgsql_run_all(store, &pr_table_inbox, steps, count,
 				  "taking events into the inbox", err);
-	if (status == POSTROOM_DATABASE && is_refused(err))
+	if (status == POSTROOM_DATABASE && is_refused(err)) {
 		status = err->status = POSTROOM_TX_ABORTED;
+		arriving->at = 0;
+	}
 	if (status >= 0)
 		read_fates(arriving, insert->result);
 	for (size_t i = 0; status >= 0 && i < count; i++)
@@ -214,8 +217,11 @@ static int take_in_once(struct pgsql_store *store, struct arriving *arriving, st
 {
 	int status;
 
-	arriving->at = 0;
+	arriving->at = arriving->first;
 	arriving->running.late = false;
+	if (arriving->done && arriving->statement &&
+	    pr_pgsql_know_statement(store, arriving->statement, err) < 0)
+		return err->status;
 	status = write_down(store, arriving, err);
 	if (status >= 0 && arriving->done)
 		status = run_statement(store, arriving, err);
@@ -254,21 +260,14 @@ int pr_pgsql_take_in(struct postroom_store *base, const char *handler, const cha
 				     .ordered = ordered,
 				     .arrivals = arrivals,
 				     .count = count };
-	size_t first = 0;
 	int status = POSTROOM_OK;
 
 	for (size_t i = count; i-- > 0;) {
 		if (arrivals[i].how != PR_ARRIVE_DONE)
 			continue;
 		arriving.done = true;
-		first = i;
+		arriving.first = i;
 	}
-	if (arriving.done && statement)
-		status = pr_pgsql_know_statement(store, statement, err);
-	if (status == POSTROOM_TX_ABORTED)
-		*ret_at = first;
-	if (status < 0)
-		return status;
 	arriving.fates = reallocarray(NULL, count + 1, sizeof(*arriving.fates));
 	arriving.run = reallocarray(NULL, count + 1, sizeof(*arriving.run));
 	arriving.events = reallocarray(NULL, count + 1, sizeof(*arriving.events));

@@ -6,6 +6,7 @@
  *    own: what was set apart and is due by itself, what waits for its turn
  *    without a key, what waits in the lanes (pgsql_lane.c). Rows in backoff, held
  *    behind their key, delivered or dead are in none of them, and cost nothing.
+ *    In the inbox, which has no lanes, everything is set apart from the beginning.
  * 2. An arm is one statement; it chooses rows once, in a MATERIALIZED part.
  * 3. The database's clock alone decides, and it is clock_timestamp(): now()
  *    stands still inside a transaction.
@@ -13,7 +14,7 @@
  *    its worker, and must not take its neighbours along.
  * 5. Whatever is met without attempts left is buried there and then.
  * 6. A message with a key is claimed only if all earlier ones of its key that are
- *    unfinished are claimed with it. Who meets another one parks it (apart = 2),
+ *    unfinished are claimed with it, unless the claim is loose. Who meets another one parks it (apart = 2),
  *    holding a share lock on what it waits behind: so that whoever finishes
  *    that one sees it, and frees it (pgsql_settle.c).
  * 7. The scan starts behind the last row of the claim before, because the dead

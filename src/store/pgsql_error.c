@@ -201,8 +201,10 @@ int pr_pgsql_fail_statement(PGconn *conn, const PGresult *result, const char *wh
 	const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	const char *position = PQresultErrorField(result, PG_DIAG_STATEMENT_POSITION);
+	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
 
-	if (!code || !message || is_databases(code))
+	/* What ends the session is worse than an error. */
+	if (!code || !message || !severity || strcmp(severity, "ERROR") != 0 || is_databases(code))
 		return pr_pgsql_fail(conn, result, where, doing, err);
 	if (position)
 		pr_err_set(err, status, "%s: %s, at character %s of it", doing, message, position);

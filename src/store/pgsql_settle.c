@@ -3,7 +3,8 @@
  * Settling and renewing (A1–A4, A6, A7).
  *
  * 1. Every change is guarded: by locked_by and by claims, which only ever grows,
- *    where messages bear their leases themselves; by locked_by and epoch of the
+ *    where messages bear their leases themselves (by claims alone where a handler
+ *    settles what its worker has claimed); by locked_by and epoch of the
  *    lane where that has them. A late ack of an earlier claim finds nothing to
  *    change.
  * 2. All verdicts of a batch are one transaction.

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <strings.h>
 
+#define PREPARING "preparing the handler's statement"
 #define RUNNING "the handler's statement failed"
 
 /* jsonb, text, text, text, jsonb: by their numbers in every server's catalogue. */
@@ -70,10 +71,12 @@ static int check_word(const char *statement, struct pr_err *err)
 			return POSTROOM_OK;
 	}
 	if (!*at)
-		return pr_err_set(err, POSTROOM_INVALID, "the handler's statement is empty; write one SQL statement");
+		return pr_err_set(err, POSTROOM_INVALID,
+				  "the handler's statement is empty; write one SQL statement");
 	return pr_err_set(err, POSTROOM_INVALID,
-			  "the handler's statement begins with \"%.*s\"; it is run inside of a transaction "
-			  "and must be an INSERT, UPDATE, DELETE, MERGE, SELECT, WITH, VALUES or CALL",
+			  "the handler's statement begins with \"%.*s\"; it is run inside of a "
+			  "transaction and must be an INSERT, UPDATE, DELETE, MERGE, SELECT, WITH, "
+			  "VALUES or CALL",
 			  (int)(len == 0 ? 1 : len < 40 ? len : 40), at);
 }
 
@@ -82,10 +85,10 @@ static PGresult *await_checked(struct pgsql_store *store, int sent, struct pr_er
 	PGresult *result;
 
 	if (!sent) {
-		pr_pgsql_fail(store->conn, NULL, store->shown, "preparing the handler's statement", err);
+		pr_pgsql_fail(store->conn, NULL, store->shown, PREPARING, err);
 		return NULL;
 	}
-	result = pr_pgsql_await(store, "preparing the handler's statement", err);
+	result = pr_pgsql_await(store, PREPARING, err);
 	if (!result || PQresultStatus(result) == PGRES_COMMAND_OK)
 		return result;
 	pr_pgsql_fail_statement(store->conn, result, store->shown, POSTROOM_INVALID,
@@ -117,8 +120,8 @@ static int prepare(struct pgsql_store *store, const char *statement, struct pr_e
 		return err->status;
 	if (PQnparams(described) > PARAMS)
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "the handler's statement uses $%d; an event has five: $1 payload, $2 id, $3 topic, "
-				  "$4 key and $5 headers",
+				  "the handler's statement uses $%d; an event has five: $1 payload, "
+				  "$2 id, $3 topic, $4 key, $5 headers",
 				  PQnparams(described));
 	return POSTROOM_OK;
 }
@@ -176,8 +179,8 @@ static bool send_event(struct pgsql_store *store, struct pgsql_running *running,
 		lengths[0] = (int)running->json.len;
 	}
 	if (store->pooled)
-		return PQsendQueryParams(store->conn, store->statement, PARAMS, types, values, lengths,
-					 formats, 0);
+		return PQsendQueryParams(store->conn, store->statement, PARAMS, types, values,
+					 lengths, formats, 0);
 	name_of(store, name);
 	return PQsendQueryPrepared(store->conn, name, PARAMS, values, lengths, formats, 0);
 }
@@ -231,8 +234,8 @@ static bool end_part(struct pgsql_store *store, void *context, size_t i, PGresul
 	i -= store->statement_ms && i > 0;
 	if (!fine && i == end)
 		pr_err_set(err, POSTROOM_DATABASE,
-			   "the handler's statement has ended the transaction that it runs in; leave "
-			   "that out");
+			   "the handler's statement has ended the transaction that it runs in; "
+			   "leave that out");
 	else if (!fine)
 		pr_pgsql_fail_statement(store->conn, result, store->shown, POSTROOM_TX_ABORTED,
 					RUNNING, err);
@@ -265,8 +268,20 @@ int pr_pgsql_run_statement(struct pgsql_store *store, struct pgsql_running *runn
 #define TRIES 5
 #define FIRST_PAUSE_MS 2
 
+/* A table that it answers with has other columns now, or somebody has thrown it out of the session. */
+static bool is_stale(const struct pgsql_store *store, int status, const struct pr_err *err)
+{
+	return status == POSTROOM_TX_ABORTED && store->statement &&
+	       (strcmp(err->sqlstate, "0A000") == 0 || strcmp(err->sqlstate, "26000") == 0);
+}
+
 bool pr_pgsql_try_again(struct pgsql_store *store, int status, int tries, const struct pr_err *err)
 {
+	if (tries == 0 && is_stale(store, status, err)) {
+		free(store->statement);
+		store->statement = NULL;
+		return true;
+	}
 	if (status != POSTROOM_BUSY || tries >= TRIES ||
 	    (strcmp(err->sqlstate, "40001") != 0 && strcmp(err->sqlstate, "40P01") != 0))
 		return false;

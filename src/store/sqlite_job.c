@@ -118,6 +118,9 @@ static int take_one(struct sqlite_store *store, const char *handler, const char 
 		return status;
 	bind_arrival(stmt, handler, arrival, how);
 	status = pr_sqlite_run(store, stmt, "taking events in", err);
+	/* What the table does not take is the event's own fault, and no reason to stop for it. */
+	if (status < 0 && (err->native & 0xff) == SQLITE_CONSTRAINT)
+		return err->status = POSTROOM_TX_ABORTED;
 	if (status < 0)
 		return status;
 	arrival->known = sqlite3_changes(store->db) == 0;

@@ -6,15 +6,15 @@ import sqlite3
 
 import pytest
 
-COMMANDS = ['enqueue', 'relay', 'list', 'show', 'retry', 'purge', 'stats', 'lease', 'migrate',
-            'key', 'sinks', 'bench']
+COMMANDS = ['enqueue', 'relay', 'list', 'show', 'retry', 'purge', 'stats', 'step',
+            'checkpoint', 'lease', 'migrate', 'key', 'sinks', 'bench']
 
 
 def test_help_teaches_in_one_screen(postroom):
     result = postroom.ok('--help')
     for command in COMMANDS:
         assert re.search(rf'^  {command} +\w', result.out, re.MULTILINE), command
-    assert len(result.lines) <= 30
+    assert len(result.lines) <= 32
     assert max(map(len, result.lines)) < 80
     assert result.err == ''
 

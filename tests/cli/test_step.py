@@ -283,3 +283,35 @@ def J2_a_checkpoint_that_is_not_json_changes_nothing(handler, given, word):
     line = handler.fails(1, 'checkpoint', '-', input=given)
     assert line.startswith('checkpoint') and word in line
     assert handler.ok('checkpoint').out == '[1]\n'
+
+
+def consume(run, script, *options):
+    path = os.path.dirname(PROGRAM) + ':' + os.environ['PATH']
+    return run('consume', '--handler', 'import', '--drain', '--base-delay', '10ms', *options, '--exec', script,
+               env={'PATH': path})
+
+
+def J2_the_job_of_a_killed_consumer_goes_on_behind_its_last_step(postroom, sql, tmp_path):
+    script = '''
+        postroom step a -- sh -c 'echo a >> done' || exit
+        postroom step b -- sh -c 'echo b >> done; [ -e healed ] || { echo $$ > pid; sleep 1000; }'
+    '''
+    postroom.ok('inbox', 'submit', 'import', 'j-1')
+    first = consume(postroom.start, script)
+    wait_until(lambda: written(tmp_path / 'pid'), 'the second step')
+    first.kill()
+    first.wait()
+    wait_until(lambda: gone(tmp_path / 'pid'), 'the end of its command')
+    (tmp_path / 'healed').touch()
+    sql('UPDATE postroom_inbox SET locked_until = 0')
+    consume(postroom.ok, script)
+    assert sql('SELECT status, attempts FROM postroom_inbox') == [('completed', 2)]
+    assert (tmp_path / 'done').read_text() == 'a\nb\nb\n'
+
+
+def J3_the_timeout_of_a_job_ends_the_command_of_its_step(postroom, sql, tmp_path):
+    postroom.ok('inbox', 'submit', 'import', 'j-1')
+    consume(postroom.ok, "postroom step a -- sh -c 'echo $$ > pid; sleep 1000'", '--timeout', '1s', '--max-attempts', '1')
+    (status, error, steps), = sql('SELECT status, last_error, steps FROM postroom_inbox')
+    assert (status, steps) == ('dead', '{}') and 'timed out after 1s' in error
+    wait_until(lambda: not (tmp_path / 'pid').exists() or gone(tmp_path / 'pid'), 'the end of its command')

@@ -236,3 +236,17 @@ def test_a_payload_can_be_typed(postroom):
     os.write(terminal.master, b'{"typed":1}\n\x04')
     assert terminal.finish() == 0
     assert postroom.rows()[0]['payload'] == {'typed': 1}
+
+
+def J2_a_skipped_step_is_told_on_a_terminal_only(postroom, sql):
+    postroom.ok('inbox', 'submit', 'h', 'j-1')
+    sql("UPDATE postroom_inbox SET status = 'active', locked_by = 'me', locked_until = 0, claims = 1")
+    env = {'POSTROOM_HANDLER': 'h', 'POSTROOM_ID': 'j-1', 'POSTROOM_CLAIM': '1'}
+    step = ['step', 'a', '--', 'echo', 'done']
+    postroom.ok(*step, env=env)
+    assert postroom.ok(*step, env=env).err == ''
+    code, text = on_terminal(postroom, *step, env=env, stdout=subprocess.DEVNULL)
+    assert code == 0 and re.match('INBOX_STEP_SKIPPED step=a done_at=2', text)
+    assert 'INBOX_STEP_SKIPPED' in postroom.ok('--log-level', 'debug', *step, env=env).err
+    code, text = on_terminal(postroom, 'step', '--show', env=env)
+    assert code == 0 and re.match(r'STEP +DONE AT +RESULT\na +2\S+ +"done\\n"\n', ESCAPE.sub('', text))

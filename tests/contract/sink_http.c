@@ -568,6 +568,29 @@ TEST(D4_the_end_of_the_grace_ends_requests)
 	rig_release(&rig);
 }
 
+/* Its next_us counts the renewals; the third finds that another has the lease. */
+static void renew_twice(struct pr_beat *beat)
+{
+	beat->next_us++;
+	if (beat->next_us == 3)
+		beat->until_us = 0;
+}
+
+TEST(A5_requests_under_way_have_their_lease_renewed_and_end_when_it_is_lost)
+{
+	struct pr_beat beat = { .renew = renew_twice, .until_us = INT64_MAX };
+	postroom_delivery *items;
+
+	begin(hang, "/?connections=2");
+	items = rig_items(&rig, 10);
+	rig.flight.beat = &beat;
+	rig_publish(&rig, items, 10);
+	CHECK_INT(beat.next_us, 3);
+	for (int i = 0; i < 10; i++)
+		CHECK_INT(items[i].verdict, POSTROOM_UNTRIED);
+	rig_release(&rig);
+}
+
 TEST(K4_one_bad_message_gets_a_verdict_of_its_own)
 {
 	postroom_delivery *items;

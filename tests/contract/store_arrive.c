@@ -62,6 +62,23 @@ TEST(N2_a_statement_that_fails_undoes_all_and_says_whose_it_was)
 	CHECK_INT(jobs("pending"), 2);
 }
 
+TEST(N2_an_event_that_the_table_does_not_take_is_blamed)
+{
+	static char long_id[1026];
+	struct pr_arrival event;
+	struct pr_err err = { 0 };
+	size_t at = 99;
+
+	ledger_make();
+	memset(long_id, 'a', 1025);
+	event = ARRIVAL(.id = long_id);
+	CHECK_INT(take_in(false, &event, 1, &at, &err), POSTROOM_TX_ABORTED);
+	CHECK_INT(at, 0);
+	CHECK_CONTAINS(err.text, "id: 1 to 1024 bytes");
+	TAKE_IN(false, ARRIVAL(.id = "e"));
+	CHECK_INT(ledger(), 1);
+}
+
 TEST(N2_events_arrive_done_pending_failed_or_dead)
 {
 	struct postroom_batch batch = { 0 };
@@ -436,4 +453,37 @@ TEST(J2_progress_is_written_only_by_who_has_the_job)
 	CHECK(!strstr(is.steps, "late") && !strstr(is.steps, "two"));
 	pr_batch_release(&late);
 	pr_batch_release(&taken);
+}
+
+/* It would count for hours. */
+#define ENDLESS                                                                                    \
+	"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000000000) "    \
+	"INSERT INTO ledger (id, amount) SELECT 'late', max(i) FROM n"
+
+TEST(J3_a_statement_that_takes_longer_than_it_may_is_ended_and_undone)
+{
+	const struct pr_store_config config = { .url = url,
+						.busy_wait_ms = -1,
+						.statement_ms = 50 };
+	struct pr_arrival event = ARRIVAL(.id = "e");
+	struct postroom_batch batch = { 0 };
+	postroom_store *hurried = NULL;
+	struct pr_err err = { 0 };
+	size_t at = 99;
+
+	ledger_make();
+	job_submit("a", NULL);
+	CHECK_MSG(pr_store_open(&config, &hurried, &err) >= 0, "%s", err.text);
+	CHECK_INT(hurried->ops->take_in(hurried, "h", ENDLESS, false, &event, 1, &at, &err),
+		  POSTROOM_TX_ABORTED);
+	CHECK_INT(at, 0);
+	JOBS(hurried, &batch);
+	CHECK_STR(jobs_in(&batch), "a ");
+	CHECK_INT(hurried->ops->apply(hurried, ENDLESS, batch.items, &err), POSTROOM_TX_ABORTED);
+	CHECK_STR(job_status("a"), "active");
+	CHECK_INT(jobs("completed") + ledger(), 0);
+	CHECK_MSG(apply(hurried, &batch, &err) == POSTROOM_OK, "%s", err.text);
+	CHECK_INT(ledger(), 1);
+	pr_batch_release(&batch);
+	postroom_store_close(hurried);
 }

@@ -8,6 +8,11 @@
 #include "store/pgsql.h"
 #pragma GCC diagnostic pop
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 static int take_in_with(const char *statement, bool ordered, struct pr_arrival *events,
 			size_t count, size_t *ret_at, struct pr_err *err)
 {
@@ -121,6 +126,17 @@ PGSQL_TEST(N2_a_conflict_is_tried_again_and_no_events_fault)
 	CHECK_INT(number(app, "SELECT last_value FROM tries"), 6);
 }
 
+PGSQL_TEST(N2_a_table_may_change_while_a_statement_is_kept)
+{
+	const char *statement = "INSERT INTO effects (id) VALUES ($2) RETURNING *";
+
+	sql(app, "CREATE TABLE effects (id text)");
+	taken_in_with(statement, false, "a");
+	sql(app, "ALTER TABLE effects ADD more int");
+	taken_in_with(statement, false, "b");
+	CHECK_INT(number(app, "SELECT count(*) FROM effects"), 2);
+}
+
 PGSQL_TEST(N2_a_lost_connection_is_no_events_fault)
 {
 	struct pr_arrival events[] = { ARRIVAL(.id = "a"), ARRIVAL(.id = "b") };
@@ -170,28 +186,30 @@ PGSQL_TEST(D6_the_statements_plans_are_its_own_where_events_are_in_order)
 	CHECK_STR(text(app, "SELECT setting FROM effects"), "on");
 }
 
-/* When the claims of both tables were prepared in the store's session. */
-static void list_prepared(char out[4000])
+/* What the store's own session answers; good until the next call. */
+static const char *asked_in_session(const char *sql_text)
 {
-	PGresult *result = PQexec(pgsql_store(store)->conn,
-				  "SELECT string_agg(concat(name, ' ', prepare_time), '|' "
-				  "ORDER BY name) FROM pg_prepared_statements "
-				  "WHERE statement LIKE 'WITH now%apart IN (1, 3)%'");
+	static char answer[4000];
+	PGresult *result = PQexec(pgsql_store(store)->conn, sql_text);
 
-	CHECK_INT(PQresultStatus(result), PGRES_TUPLES_OK);
-	snprintf(out, 4000, "%s", PQgetvalue(result, 0, 0));
+	CHECK_MSG(PQresultStatus(result) != PGRES_FATAL_ERROR, "%s", PQresultErrorMessage(result));
+	snprintf(answer, sizeof(answer), "%s", PQntuples(result) ? PQgetvalue(result, 0, 0) : "");
 	PQclear(result);
+	return answer;
 }
 
 PGSQL_TEST(J1_statements_are_kept_for_each_table)
 {
 	struct postroom_batch batch = { 0 };
-	char first[4000], again[4000];
+	char first[1000], again[1000];
 
 	for (int i = 0; i < 2; i++) {
 		postroom_batch_free(CLAIM(.limit = 1));
 		JOBS(store, &batch);
-		list_prepared(i ? again : first);
+		snprintf(i ? again : first, sizeof(first), "%s",
+			 asked_in_session("SELECT string_agg(concat(name, ' ', prepare_time), '|' "
+					  "ORDER BY name) FROM pg_prepared_statements "
+					  "WHERE statement LIKE 'WITH now%apart IN (1, 3)%'"));
 	}
 	CHECK_CONTAINS(first, "|");
 	CHECK_STR(again, first);
@@ -281,6 +299,47 @@ PGSQL_TEST(N2_without_a_statement_an_event_is_done_as_it_arrives)
 	CHECK_STR(job_status("c"), "completed");
 }
 
+PGSQL_TEST(N2_behind_a_pooler_nothing_is_kept_in_the_session)
+{
+	struct pr_arrival events[] = { ARRIVAL(.id = "a", .key = "k", .how = PR_ARRIVE_PENDING),
+				       ARRIVAL(.id = "b", .key = "k"), ARRIVAL(.id = "c") };
+	struct postroom_batch batch = { 0 };
+	struct pr_err err = { 0 };
+	size_t at;
+
+	ledger_make();
+	pgsql_store(store)->pooled = true;
+	CHECK_INT(store->ops->check_statement(store, "SELECT $6::int", &err), POSTROOM_INVALID);
+	CHECK_MSG(take_in_with(ledger_statement(), true, events, 3, &at, &err) == POSTROOM_OK, "%s",
+		  err.text);
+	JOBS(store, &batch, .limit = 1);
+	CHECK_STR(jobs_in(&batch), "a ");
+	CHECK_MSG(store->ops->apply(store, ledger_statement(), batch.items, &err) == POSTROOM_OK,
+		  "%s", err.text);
+	CHECK_INT(ledger(), 2);
+	CHECK_STR(asked_in_session("SELECT count(*) FROM pg_prepared_statements"), "0");
+	pr_batch_release(&batch);
+}
+
+/* TRAPS 6 */
+PGSQL_TEST(J1_jobs_of_a_handler_that_nobody_runs_are_not_read_by_the_others)
+{
+	struct postroom_batch batch = { 0 };
+
+	sql(app, "INSERT INTO postroom_inbox (id, handler_name) "
+		 "SELECT n, 'other' FROM generate_series(1, 5000) AS n");
+	job_submit("a", NULL);
+	JOBS(store, &batch);
+	CHECK_INT(jobs_settle(store, &batch, POSTROOM_UNTRIED), POSTROOM_OK);
+	asked_in_session("BEGIN");
+	JOBS(store, &batch);
+	CHECK_STR(jobs_in(&batch), "a ");
+	CHECK(atoi(asked_in_session("SELECT pg_stat_get_xact_tuples_returned("
+				    "'postroom_inbox_due'::regclass)")) < 100);
+	asked_in_session("COMMIT");
+	pr_batch_release(&batch);
+}
+
 static bool would_ring(const char *sql_text)
 {
 	PGnotify *heard;
@@ -309,4 +368,111 @@ PGSQL_TEST(D3_only_what_is_pending_rings_at_the_inbox)
 	sql(app, "SELECT setval('postroom_inbox_sleepers', 1)");
 	sql(app, "SELECT postroom_inbox_submit('h', 'e')");
 	CHECK(!PQnotifies(conn_of(app)));
+}
+
+/* What docs/postgres-roles.sql grants to workers, to this role. */
+static void grant_to_worker(const char *role)
+{
+	FILE *file = fopen(TESTS_DIR "/../docs/postgres-roles.sql", "r");
+	char line[300], statement[2000];
+	bool meant = false;
+
+	CHECK(file);
+	statement[0] = '\0';
+	while (fgets(line, sizeof(line), file)) {
+		size_t len = strlen(statement);
+		const char *at = line;
+
+		if (*line == '\\') {
+			meant = strncmp(line, "\\if :{?worker}", 14) == 0;
+			continue;
+		}
+		if (!meant || strncmp(line, "--", 2) == 0)
+			continue;
+		for (; *at && len < sizeof(statement) - 100; at++) {
+			const char *word = strncmp(at, ":\"schema\"", 9) == 0 ? "public" :
+					   strncmp(at, ":\"worker\"", 9) == 0 ? role :
+										NULL;
+
+			if (word) {
+				len += (size_t)snprintf(statement + len, 100, "%s", word);
+				at += 8;
+			} else {
+				statement[len++] = *at;
+			}
+		}
+		statement[len] = '\0';
+		if (strchr(line, ';')) {
+			sql(app, "%s", statement);
+			statement[0] = '\0';
+		}
+	}
+	fclose(file);
+}
+
+static void work_as(postroom_store *worker)
+{
+	struct pr_arrival events[] = {
+		ARRIVAL(.id = "a", .key = "k", .how = PR_ARRIVE_PENDING),
+		ARRIVAL(.id = "b", .key = "k"),
+		ARRIVAL(.id = "c", .key = "l"),
+		ARRIVAL(.id = "d", .key = "m", .how = PR_ARRIVE_DEAD, .error = "no"),
+	};
+	const struct pr_claim claim = { .scope.ns = "h", .limit = 10, .max_attempts = 3 };
+	struct pr_progress progress = { .handler = "h", .id = "a", .step = "one", .checkpoint = "1" };
+	struct postroom_batch batch = { 0 };
+	struct pr_err err = { 0 };
+	int64_t count = 0;
+	size_t at;
+	bool any;
+
+	CHECK_MSG(worker->ops->take_in(worker, "h", ledger_statement(), true, events, 4, &at, &err) >=
+			  0,
+		  "%s", err.text);
+	JOBS(worker, &batch, .limit = 1, .suspects = true);
+	CHECK_STR(jobs_in(&batch), "a ");
+	progress.fence = batch.items[0].fence;
+	CHECK_MSG(worker->ops->renew(worker, &pr_table_inbox, batch.items, 1, 30000, &err) >= 0 &&
+			  worker->ops->progress(worker, &progress, &err) >= 0 &&
+			  worker->ops->apply(worker, ledger_statement(), batch.items, &err) >= 0,
+		  "%s", err.text);
+	JOBS(worker, &batch);
+	CHECK_STR(jobs_in(&batch), "b ");
+	CHECK_INT(jobs_settle(worker, &batch, POSTROOM_FAILED), POSTROOM_OK);
+	pr_batch_reset(&batch);
+	CHECK_MSG(worker->ops->sweep(worker, &pr_table_inbox, &claim, &batch, &err) >= 0 &&
+			  worker->ops->unfinished(worker, &pr_table_inbox, &claim, &any, &err) >= 0 &&
+			  worker->ops->wait(worker, &pr_table_inbox, &claim.scope,
+					    PR_STORE_NAP_MS + 1, &err) >= 0,
+		  "%s", err.text);
+	CHECK_INT(postroom_inbox_retry(worker, "h", "d"), POSTROOM_OK);
+	CHECK_INT(postroom_inbox_purge_some(worker, POSTROOM_INBOX_FILTER(.status = "completed"), 10,
+					    &count),
+		  POSTROOM_OK);
+	CHECK_INT(count, 2);
+	pr_batch_release(&batch);
+}
+
+PGSQL_TEST(N1_the_role_of_a_worker_is_enough_for_its_work)
+{
+	char role[60], options[100], as_worker[400];
+	postroom_store *worker = NULL;
+
+	snprintf(role, sizeof(role), "postroom_worker_%d", (int)getpid());
+	snprintf(options, sizeof(options), "-c role=%s", role);
+	sql(app, "CREATE ROLE %s", role);
+	ledger_make();
+	grant_to_worker(role);
+	sql(app, "GRANT INSERT ON ledger TO %s", role);
+	url_with_options(options, as_worker);
+	CHECK_INT(postroom_store_open(as_worker, &worker), POSTROOM_OK);
+	work_as(worker);
+	postroom_store_close(worker);
+	sql(app, "SET ROLE %s", role);
+	refused(app, "UPDATE postroom_inbox SET payload = '1'");
+	refused(app, "UPDATE postroom_inbox SET id = 'x'");
+	refused(app, "SELECT * FROM postroom_outbox");
+	sql(app, "RESET ROLE");
+	sql(app, "DROP OWNED BY %s", role);
+	sql(app, "DROP ROLE %s", role);
 }

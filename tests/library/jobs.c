@@ -171,8 +171,8 @@ static int reject(postroom_job *job)
 	return postroom_job_reject(job, "late");
 }
 
-static const call_fn calls[] = { ask_step, step_done,	 set_checkpoint, postroom_job_renew,
-				 fail,	   reject, postroom_job_finish };
+static const call_fn calls[] = { ask_step, step_done, set_checkpoint,	  postroom_job_renew,
+				 fail,	   reject,    postroom_job_finish };
 
 #define WHOLE                                                                                      \
 	"SELECT status || claims || attempts || CAST(steps AS text) || "                           \
@@ -245,10 +245,16 @@ TEST(J2_a_checkpoint_is_replaced_as_a_whole)
 
 TEST(J2_strange_names_and_results_come_back_as_they_were)
 {
-	static const char *const names[] = { "a.b", "$[0]", "\"", "it's", "a\\u0041/\\", "größe", " ",
-					     "{\"a\":1}" };
-	static const char *const results[] = { "null", "[]", "\"\\\"\"", "false", "-0.5", "\"é\"",
-					       "{\"at\": \"x\", \"result\": null}", "{}" };
+	static const char *const names[] = { "a.b",	    "$[0]",  "\"", "it's",
+					     "a\\u0041/\\", "größe", " ",  "{\"a\":1}" };
+	static const char *const results[] = { "null",
+					       "[]",
+					       "\"\\\"\"",
+					       "false",
+					       "-0.5",
+					       "\"é\"",
+					       "{\"at\": \"x\", \"result\": null}",
+					       "{}" };
 	postroom_job *job = begin_one("j-1");
 	const char *result;
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The roles of docs/postgres-roles.sql: each may do its work, and nothing else."""
+import json
 import re
 import shutil
 import subprocess
@@ -112,6 +113,27 @@ def test_a_consumer_accepts_by_every_way_and_reads_no_payload(roles, sql):
     for role in ('producer', 'relay', 'reader'):
         line = roles[role].fails(1, 'inbox', 'submit', 'h', 'new')
         assert 'inbox submit: ' in line and 'the role needs INSERT' in line
+
+
+def test_a_worker_consumes_and_changes_no_event(roles, sql):
+    worker = roles['worker']
+    sql(f'CREATE TABLE "{SCHEMA}".ledger (n int CHECK (n <> 13), id text)')
+    sql(f'GRANT INSERT ON "{SCHEMA}".ledger TO "{worker.name}"')
+    lines = ''.join(json.dumps({'id': f'e{n}', 'topic': 't', 'key': f'k{n % 2}', 'payload': {'n': n}}) + '\n'
+                    for n in (1, 2, 13, 3))
+    quick = ['--max-attempts', '2', '--base-delay', '10ms']
+    worker.ok('consume', '--handler', 'h', '--from', '-', '--ordered', *quick, '--sql',
+              f"""INSERT INTO "{SCHEMA}".ledger SELECT ($1 ->> 'n')::int, $2""", input=lines)
+    assert sql(f'SELECT n FROM "{SCHEMA}".ledger ORDER BY n') == [(1,), (2,), (3,)]
+    assert sql(f'SELECT id, last_error FROM "{SCHEMA}".postroom_inbox WHERE status = %s', 'dead') == [
+        ('e13', 'the handler\'s statement failed: new row for relation "ledger" violates check constraint '
+                '"ledger_n_check"')]
+    roles['consumer'].sql("SELECT postroom_inbox_submit('g', 'c', '1')")
+    worker.ok('consume', '--handler', 'g', '--from', '-', *quick, '--exec', 'cat', input=lines)
+    counts = roles['reader'].stats()['inbox']
+    assert (counts['pending'], counts['completed'], counts['dead']) == (0, 8, 1)
+    worker.may_not(*NOT_ITS_BUSINESS, "UPDATE postroom_inbox SET payload = '1'", "UPDATE postroom_inbox SET id = 'x'",
+                   'TRUNCATE postroom_inbox', 'SELECT id FROM postroom_outbox')
 
 
 def test_a_relay_looks_after_the_inbox(roles, sql):

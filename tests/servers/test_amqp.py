@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The relay and a RabbitMQ that comes and goes."""
+"""The relay, a consumer, and a RabbitMQ that comes and goes."""
 import os
 import shutil
 import signal
@@ -137,3 +137,26 @@ def test_a_password_is_never_shown(postroom, rabbitmq):
     assert b'ACCESS_REFUSED' in line
     relay.send_signal(signal.SIGTERM)
     assert b'hidden-word' not in relay.stderr.read()
+
+
+def N2_what_the_relay_sent_takes_effect_once_though_the_server_dies(postroom, rabbitmq, sql):
+    queue = rabbitmq.queue('orders')
+    sql('CREATE TABLE ledger (n INTEGER, topic TEXT, key TEXT)')
+
+    def send(numbers):
+        for n in numbers:
+            postroom.enqueue(queue, '{"n":%d}' % n, '--key', 'k')
+        postroom.ok('relay', '--to', rabbitmq.url, '--drain')
+        wait_until(lambda: len(sql('SELECT n FROM ledger')) > max(numbers), 'the effects')
+
+    consume = postroom.start('consume', '--handler', 'ledger', '--from', f'{rabbitmq.url}//{queue}', '--sql',
+                             "INSERT INTO ledger SELECT ?1 ->> 'n', ?3, ?4")
+    send(range(20))
+    rabbitmq.end()
+    while b'INBOX_SOURCE_UNREACHABLE' not in consume.stderr.readline():
+        assert consume.poll() is None
+    rabbitmq.start()
+    send(range(20, 40))
+    consume.send_signal(signal.SIGTERM)
+    assert consume.wait() == 0
+    assert sql('SELECT * FROM ledger ORDER BY rowid') == [(n, queue, 'k') for n in range(40)]

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The relay's pass over the inbox, with the relay in the test's own process, on every database. */
+#include "contract/store_jobs.h"
+#include "relay/rig.h"
+
+static struct pr_relay_config job_config(const char *command)
+{
+	struct pr_relay_config config = rig_config();
+
+	config.table = &pr_table_inbox;
+	config.scope.ns = "h";
+	config.to = command;
+	config.batch_size = 1; /* one after the other */
+	config.workers = 1;
+	config.lease_ms = 5000;
+	config.publish_timeout_ms = 600000;
+	config.beats = true;
+	return config;
+}
+
+static void drain(struct pr_relay_config config)
+{
+	config.drain = true;
+	start(config);
+	finish();
+}
+
+TEST(J1_submitted_jobs_are_done_once_each_and_those_of_other_handlers_are_left_alone)
+{
+	struct pr_relay_config config = job_config("exec:echo $POSTROOM_ID >> done");
+
+	job_submit("a", "{\"n\":1}");
+	job_submit("b", NULL);
+	CHECK_INT(postroom_inbox_submit(app->box, "other", "a", NULL, NULL), POSTROOM_OK);
+	put("t", 1);
+	drain(config);
+	CHECK_INT(lines_in("done"), 2);
+	CHECK_INT(jobs("completed"), 2);
+	CHECK_INT(jobs("pending"), 1);
+	CHECK_INT(rows("pending"), 1);
+	CHECK(was_told("INBOX_WORKER_FETCH count=1"));
+	CHECK(was_told("INBOX_WORKER_DISPATCH_SUCCESS id=a key=a"));
+	CHECK(!was_told("OUTBOX_"));
+	/* Again: there is nothing to do. */
+	drain(config);
+	CHECK_INT(lines_in("done"), 2);
+}
+
+TEST(J1_a_job_that_fails_is_tried_again_and_dies_of_it)
+{
+	job_submit("a", "1");
+	drain(job_config("exec:echo $POSTROOM_ATTEMPT >> tries; echo no >&2; exit 1"));
+	CHECK_INT(lines_in("tries"), 3);
+	CHECK_STR(job_status("a"), "dead");
+	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox"), "exit status 1: no");
+	CHECK(was_told("INBOX_WORKER_DEAD id=a key=a attempts=3"));
+}
+
+TEST(J1_a_job_that_was_left_behind_is_taken_over)
+{
+	struct postroom_batch batch = { 0 };
+
+	job_submit("a", "1");
+	JOBS(store, &batch, .limit = 1);
+	CHECK_STR(jobs_in(&batch), "a ");
+	pr_batch_release(&batch);
+	jobs_shift("locked_until", -3600);
+	drain(job_config("exec:echo $POSTROOM_ATTEMPT $POSTROOM_CLAIM > tried"));
+	CHECK_STR(job_status("a"), "completed");
+	CHECK_INT(number(app, "SELECT attempts * 10 + claims FROM postroom_inbox"), 22);
+}
+
+TEST(J3_a_job_may_take_longer_than_its_lease_but_not_than_its_timeout)
+{
+	struct pr_relay_config config = job_config("exec:echo >> tries; sleep 1000");
+
+	job_submit("a", "1");
+	config.lease_ms = 1500;
+	config.publish_timeout_ms = 3500;
+	config.policy.max_attempts = 1;
+	drain(config);
+	CHECK_INT(lines_in("tries"), 1);
+	CHECK_STR(job_status("a"), "dead");
+	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox"), "timed out after 3500ms");
+}
+
+#define FAIL_A "exec:echo $POSTROOM_ID >> tries; test $POSTROOM_ID != a"
+
+TEST(D6_in_order_what_follows_a_failing_event_of_its_key_waits)
+{
+	TAKE_IN(true, ARRIVAL(.id = "a", .key = "k", .how = PR_ARRIVE_PENDING),
+		ARRIVAL(.id = "b", .key = "k", .how = PR_ARRIVE_PENDING));
+	drain(job_config(FAIL_A "; s=$?; test -e b && exit 9; "
+				"test $POSTROOM_ID = a || touch b; exit $s"));
+	CHECK_INT(lines_in("tries"), 4);
+	CHECK_STR(job_status("a"), "dead");
+	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox WHERE id = 'a'"),
+		  "exit status 1");
+	CHECK_STR(job_status("b"), "completed");
+}
+
+TEST(D6_out_of_order_a_failing_event_holds_nobody_back)
+{
+	struct pr_relay_config config = job_config(FAIL_A);
+
+	TAKE_IN(false, ARRIVAL(.id = "a", .key = "k", .how = PR_ARRIVE_PENDING),
+		ARRIVAL(.id = "b", .key = "k", .how = PR_ARRIVE_PENDING),
+		ARRIVAL(.id = "c", .key = "k", .how = PR_ARRIVE_PENDING));
+	config.batch_size = 10; /* in one batch with it too */
+	config.loose = true;
+	config.policy.base_delay_ms = config.policy.max_delay_ms = 3600000;
+	start(config);
+	while (jobs("completed") < 2)
+		nap();
+	stop();
+	CHECK_STR(job_status("a"), "pending");
+	CHECK_INT(lines_in("tries"), 3);
+}
+
+TEST(N4_who_works_for_the_inbox_purges_it_and_not_the_outbox)
+{
+	struct pr_relay_config config = job_config("exec:exit 65");
+
+	put("t", 1);
+	sql(app, "UPDATE postroom_outbox SET status = 'dead'");
+	begin(app);
+	CHECK_INT(postroom_inbox_once(app->box, "done", "other"), POSTROOM_OK);
+	commit(app);
+	job_submit("dies", "1");
+	CHECK_INT(postroom_inbox_submit(app->box, "other", "dead", NULL, NULL), POSTROOM_OK);
+	sql(app, "UPDATE postroom_inbox SET status = 'dead' WHERE id = 'dead'");
+	config.retention_ms = config.dead_retention_ms = config.dedupe_retention_ms = 0;
+	config.inbox_retention_ms = 0;
+	start(config);
+	while (number(app, "SELECT count(*) FROM postroom_inbox") > 1)
+		nap();
+	stop();
+	CHECK(was_told("INBOX_WORKER_DEAD id=dies"));
+	CHECK_STR(job_status("dead"), "dead");
+	CHECK_INT(rows("dead"), 1);
+}
