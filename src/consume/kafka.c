@@ -114,8 +114,8 @@ static int add(struct kafka_source *kafka, struct pr_events *events,
 				       message->partition, (intmax_t)message->offset);
 	if (ours)
 		event->id = copy(events, header_of(headers, "ce_id"));
-	event->topic = ours ? copy(events, header_of(headers, "ce_type")) :
-			      pr_arena_strdup(&events->arena, kafka->consumer.topic);
+	event->topic = ours ? copy(events, header_of(headers, "ce_type"))
+			    : pr_arena_strdup(&events->arena, kafka->consumer.topic);
 	if (keyed)
 		event->key = copy_key(kafka, events, message);
 	event->headers = copy_headers(kafka, events, headers, ours);
@@ -204,10 +204,11 @@ static int open_kafka(struct pr_source *source, struct pr_err *err)
 	if (pr_kafka_check_address(&source->url, source->ops->example, err) < 0)
 		return err->status;
 	if (!pr_kafka_is_name(consumer->topic))
-		return pr_err_set(err, POSTROOM_SINK,
-				  "kafka: \"%.20s\" is no name of a topic to read: 1 to %d letters, "
-				  "digits, '.', '_' and '-', and not just \".\" or \"..\"",
-				  consumer->topic, PR_KAFKA_NAME_MAX);
+		return pr_err_set(
+			err, POSTROOM_SINK,
+			"kafka: \"%.20s\" is no name of a topic to read: 1 to %d letters, "
+			"digits, '.', '_' and '-', and not just \".\" or \"..\"",
+			consumer->topic, PR_KAFKA_NAME_MAX);
 	if (!consumer->group[0])
 		return pr_err_set(err, POSTROOM_SINK, "kafka: group must not be empty");
 	return pr_kafka_check(consumer, err) < 0 ? pr_err_prefix(err, "kafka") : POSTROOM_OK;

@@ -90,12 +90,9 @@ static int make_conf(struct pr_kafka_consumer *consumer, rd_kafka_conf_t **ret, 
 	int64_t session_ms = within(consumer->lease_ms, SESSION_MIN_MS, SESSION_MAX_MS);
 	char session[24], heartbeat[24], poll_interval[24];
 	pr_kafka_pair defaults[] = {
-		{ "group.id", consumer->group },
-		{ "auto.offset.reset", "earliest" },
-		{ "session.timeout.ms", session },
-		{ "heartbeat.interval.ms", heartbeat },
-		{ "max.poll.interval.ms", poll_interval },
-		{ NULL, NULL },
+		{ "group.id", consumer->group },	   { "auto.offset.reset", "earliest" },
+		{ "session.timeout.ms", session },	   { "heartbeat.interval.ms", heartbeat },
+		{ "max.poll.interval.ms", poll_interval }, { NULL, NULL },
 	};
 	const struct pr_kafka_rules rules = {
 		.defaults = defaults,
@@ -257,10 +254,11 @@ static int explain(const struct pr_kafka_consumer *consumer, struct pr_err *err)
 				  "topic \"%s\" at %s may not be read by us; grant READ of it",
 				  consumer->topic, host);
 	case RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED:
-		return pr_err_set(err, POSTROOM_UNAVAILABLE,
-				  "group \"%s\" at %s may not be joined by us; grant READ of it, or "
-				  "name another with group=NAME",
-				  consumer->group, host);
+		return pr_err_set(
+			err, POSTROOM_UNAVAILABLE,
+			"group \"%s\" at %s may not be joined by us; grant READ of it, or "
+			"name another with group=NAME",
+			consumer->group, host);
 	default:
 		return pr_err_set(err, POSTROOM_UNAVAILABLE, "reading topic \"%s\" at %s: %s",
 				  consumer->topic, host, consumer->client.trouble);
@@ -337,8 +335,8 @@ int pr_kafka_fetch(struct pr_kafka_consumer *consumer, size_t limit, size_t byte
 	for (;;) {
 		int64_t down_us, until_us = wait_until(consumer, flight, answer_until_us);
 		bool last = pr_mono_us() >= until_us;
-		int status = full ? pr_kafka_keep(consumer, err) :
-				    poll_library(consumer, limit, bytes, err);
+		int status = full ? pr_kafka_keep(consumer, err)
+				  : poll_library(consumer, limit, bytes, err);
 
 		if (consumer->count == 0 && pr_stop_requested(flight->stop))
 			return pr_err_set(err, POSTROOM_STOPPED, "stopped before an event came");
@@ -422,11 +420,12 @@ int pr_kafka_commit(struct pr_kafka_consumer *consumer, const struct pr_flight *
 				  consumer->group, consumer->topic);
 	error = commit_and_wait(consumer, flight);
 	if (error)
-		return pr_err_set(err, POSTROOM_UNAVAILABLE,
-				  "committing what group \"%s\" has read of topic \"%s\" at %s: %s; "
-				  "it will come again",
-				  consumer->group, consumer->topic, consumer->client.url->host,
-				  rd_kafka_err2str(error));
+		return pr_err_set(
+			err, POSTROOM_UNAVAILABLE,
+			"committing what group \"%s\" has read of topic \"%s\" at %s: %s; "
+			"it will come again",
+			consumer->group, consumer->topic, consumer->client.url->host,
+			rd_kafka_err2str(error));
 	forget(consumer, consumer->given);
 	consumer->client.down_us = 0;
 	if (consumer->revoking)

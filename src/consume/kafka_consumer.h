@@ -14,10 +14,10 @@ struct pr_kafka_consumer {
 	/* In the order they came. The first ones, given of them, are out and not acknowledged. */
 	rd_kafka_message_t **held;
 	size_t count, capacity, given;
-	size_t bytes;	 /* of all that are held */
+	size_t bytes;	   /* of all that are held */
 	int64_t joined_us; /* since when we know which partitions are ours, if any; 0: we do not */
-	bool revoking;	 /* the group wants its partitions back; they go when nothing is out */
-	bool paused;	 /* nothing is fetched until the next read */
+	bool revoking;	   /* the group wants its partitions back; they go when nothing is out */
+	bool paused;	   /* nothing is fetched until the next read */
 	rd_kafka_resp_err_t refusal; /* what the library last said of topic or group; 0: nothing */
 };
 

@@ -25,7 +25,7 @@ struct pr_kafka_client {
 	rd_kafka_t *handle;		 /* NULL: none, or the last one was given up */
 	const struct pr_flight *flight;	 /* while there is one */
 	int64_t down_us;		 /* since when no broker is there; 0: one may be */
-	char trouble[300]; /* what the library last said of its brokers; "" nothing */
+	char trouble[300];		 /* what the library last said of its brokers; "" nothing */
 };
 
 /* Time for the library to try a broker's other addresses, and for one to restart. */
@@ -44,7 +44,10 @@ bool pr_kafka_is_own_header(const char *name);
 /* Hosts there must be, and no password in front of them. POSTROOM_SINK. */
 int pr_kafka_check_address(const struct pr_url *url, const char *example, struct pr_err *err);
 
-/* The properties by the rules, and where its errors and logs go. The client is the opaque pointer of all callbacks. */
+/*
+ * The properties by the rules, and where its errors and logs go. Callbacks are given the
+ * client as their opaque pointer.
+ */
 int pr_kafka_client_conf(struct pr_kafka_client *client, const struct pr_kafka_rules *rules,
 			 rd_kafka_conf_t **ret, struct pr_err *err);
 

@@ -23,8 +23,9 @@ static void prepare(const struct server *server, const char *name)
 static void put_url(struct pr_buf *out, const char *host, int port, const char *name)
 {
 	kafka_kind.put_url(out, host, port);
-	pr_buf_printf(out, "/%s?kafka.session.timeout.ms=" SESSION_MS
-		      "&kafka.heartbeat.interval.ms=300", name);
+	pr_buf_printf(out,
+		      "/%s?kafka.session.timeout.ms=" SESSION_MS "&kafka.heartbeat.interval.ms=300",
+		      name);
 }
 
 static void put_sink_url(struct pr_buf *out, const char *host, int port, const char *name)
@@ -146,8 +147,11 @@ static int try_read(struct pr_source *source, struct pr_events *events, size_t l
 /* In one read, which may have to be asked for again until all of them are there. */
 static void read_whole(struct pr_source *source, struct pr_events *events, size_t count)
 {
+	int64_t patience_us = pr_mono_us() + AMPLE_MS * 1000;
+
 	do {
 		CHECK_MSG(try_read(source, events, count) == POSTROOM_OK, "%s", rig.err.text);
+		CHECK_MSG(pr_mono_us() < patience_us, "%zu instead of %zu", events->count, count);
 	} while (events->count < count);
 }
 
@@ -246,7 +250,8 @@ TEST(N2_what_could_not_be_committed_is_given_again_in_its_order)
 
 	write_numbers(10);
 	read_whole(source, &events, 4);
-	kafka_order("push %d %d 1", KAFKA_OFFSET_COMMIT, RD_KAFKA_RESP_ERR_INVALID_COMMIT_OFFSET_SIZE);
+	kafka_order("push %d %d 1", KAFKA_OFFSET_COMMIT,
+		    RD_KAFKA_RESP_ERR_INVALID_COMMIT_OFFSET_SIZE);
 	CHECK_INT(source->ops->ack(source, &events, &rig.flight, &rig.err), POSTROOM_UNAVAILABLE);
 	CHECK_CONTAINS(rig.err.text, "\"readers\"");
 	CHECK_CONTAINS(rig.err.text, "come again");
