@@ -340,6 +340,40 @@ PGSQL_TEST(J1_jobs_of_a_handler_that_nobody_runs_are_not_read_by_the_others)
 	pr_batch_release(&batch);
 }
 
+static int count_row(void *context, const postroom_inbox_row *row)
+{
+	(void)row;
+	return ++*(int *)context < 0;
+}
+
+/* TRAPS 7: also by a store that claims, whose plans do not know what they look for. */
+PGSQL_TEST(J2_a_job_is_found_by_its_id_however_many_came_after_it)
+{
+	const postroom_inbox_filter *const by_id[] = {
+		POSTROOM_INBOX_FILTER(.handler = "h", .id = "a"),
+		POSTROOM_INBOX_FILTER(.id = "a"),
+	};
+	struct postroom_batch batch = { 0 };
+	int found = 0;
+
+	job_submit("a", NULL);
+	sql(app, "INSERT INTO postroom_inbox (id, handler_name, status) "
+		 "SELECT n, 'h', 'completed' FROM generate_series(1, 5000) AS n");
+	for (size_t claimed = 0; claimed < 2; claimed++) {
+		asked_in_session("BEGIN");
+		for (size_t i = 0; i < 2; i++)
+			CHECK_INT(postroom_inbox_list(store, by_id[i], 1, count_row, &found),
+				  POSTROOM_OK);
+		CHECK(atoi(asked_in_session("SELECT sum(pg_stat_get_xact_tuples_returned(c)) "
+					    "FROM (VALUES ('postroom_inbox'::regclass), "
+					    "('postroom_inbox_seq')) AS t(c)")) < 100);
+		asked_in_session("COMMIT");
+		JOBS(store, &batch);
+	}
+	CHECK_INT(found, 4);
+	pr_batch_release(&batch);
+}
+
 static bool would_ring(const char *sql_text)
 {
 	PGnotify *heard;
