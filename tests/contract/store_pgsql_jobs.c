@@ -299,6 +299,36 @@ PGSQL_TEST(N2_without_a_statement_an_event_is_done_as_it_arrives)
 	CHECK_STR(job_status("c"), "completed");
 }
 
+static void *take_in_ordered(void *context)
+{
+	struct pr_arrival *events = context;
+
+	taken_in(true, events, 3);
+	return NULL;
+}
+
+/* Both were given the same events, and the other one has failed with the first. */
+PGSQL_TEST(D6_what_another_leaves_unfinished_meanwhile_is_waited_for)
+{
+	struct pr_arrival events[] = { ARRIVAL(.id = "k1", .key = "k"), ARRIVAL(.id = "l1", .key = "l"),
+				       ARRIVAL(.id = "k2", .key = "k") };
+	struct session *eye = join();
+	pthread_t thread;
+
+	ledger_make();
+	begin(app);
+	sql(app, "INSERT INTO postroom_inbox (id, handler_name, topic, key) "
+		 "VALUES ('k1', 'h', 't', 'k')");
+	CHECK_INT(pthread_create(&thread, NULL, take_in_ordered, events), 0);
+	await_blocked_pid(eye, PQbackendPID(pgsql_store(store)->conn));
+	commit(app);
+	CHECK_INT(pthread_join(thread, NULL), 0);
+	CHECK(events[0].known && !events[1].waits && events[2].waits);
+	CHECK_INT(ledger(), 1);
+	CHECK_STR(jobs_done(false), "k1 k2 ");
+	leave(eye);
+}
+
 PGSQL_TEST(N2_behind_a_pooler_nothing_is_kept_in_the_session)
 {
 	struct pr_arrival events[] = { ARRIVAL(.id = "a", .key = "k", .how = PR_ARRIVE_PENDING),
