@@ -11,7 +11,8 @@
  *    one that runs the statement for these and commits.
  * 4. Where keys order, what has an unfinished earlier one of its key is written as
  *    a job instead, and the claim's order holds for it; where the dead block, they too
- *    are waited for.
+ *    are waited for. So it is if the earlier one is another consumer's and was committed
+ *    only after we had looked.
  * 5. What is told about an event is told after the commit.
  */
 #include "store/pgsql.h"
@@ -86,6 +87,7 @@ struct arriving {
 	struct pr_arrival *arrivals;
 	size_t count;
 	int *fates; /* what each was written as; KNOWN: not at all */
+	bool *met;  /* which of them were known before the last look */
 	size_t *run; /* for which of them the statement is run */
 	struct pgsql_event *events;
 	struct pgsql_running running;
@@ -193,6 +195,51 @@ static int write_down(struct pgsql_store *store, struct arriving *arriving, stru
 	return status;
 }
 
+static bool overtakes(const struct arriving *arriving, size_t known)
+{
+	const struct pr_arrival *first = &arriving->arrivals[known];
+
+	for (size_t i = known + 1; first->key && i < arriving->count; i++) {
+		const struct pr_arrival *arrival = &arriving->arrivals[i];
+
+		if (arriving->fates[i] == PR_ARRIVE_DONE && arrival->key &&
+		    strcmp(arrival->key, first->key) == 0 &&
+		    strcmp(arrival->topic, first->topic) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Some may have become known while we waited for whoever had them, as jobs that are
+ * unfinished: only another look sees them.
+ */
+static bool must_look_again(const struct arriving *arriving)
+{
+	bool again = false;
+
+	for (size_t i = 0; i < arriving->count; i++) {
+		if (arriving->fates[i] != KNOWN || arriving->met[i])
+			continue;
+		arriving->met[i] = true;
+		again |= overtakes(arriving, i);
+	}
+	return again;
+}
+
+static int write_down_in_order(struct pgsql_store *store, struct arriving *arriving,
+			       struct pr_err *err)
+{
+	int status = write_down(store, arriving, err);
+
+	while (status >= 0 && arriving->done && arriving->order != PR_ORDER_NONE &&
+	       must_look_again(arriving)) {
+		store->base.ops->rollback(&store->base);
+		status = write_down(store, arriving, err);
+	}
+	return status;
+}
+
 static int run_statement(struct pgsql_store *store, struct arriving *arriving, struct pr_err *err)
 {
 	size_t count = 0;
@@ -227,7 +274,7 @@ static int take_in_once(struct pgsql_store *store, struct arriving *arriving, st
 	if (arriving->done && arriving->statement &&
 	    pr_pgsql_know_statement(store, arriving->statement, err) < 0)
 		return err->status;
-	status = write_down(store, arriving, err);
+	status = write_down_in_order(store, arriving, err);
 	if (status >= 0 && arriving->done)
 		status = run_statement(store, arriving, err);
 	if (status < 0 && arriving->done)
@@ -274,9 +321,10 @@ int pr_pgsql_take_in(struct postroom_store *base, const char *handler, const cha
 		arriving.first = i;
 	}
 	arriving.fates = reallocarray(NULL, count + 1, sizeof(*arriving.fates));
+	arriving.met = calloc(count + 1, sizeof(*arriving.met));
 	arriving.run = reallocarray(NULL, count + 1, sizeof(*arriving.run));
 	arriving.events = reallocarray(NULL, count + 1, sizeof(*arriving.events));
-	if (!arriving.fates || !arriving.run || !arriving.events)
+	if (!arriving.fates || !arriving.met || !arriving.run || !arriving.events)
 		status = pr_err_nomem(err);
 	if (status >= 0)
 		status = take_all_in(store, &arriving, ret_at, err);
@@ -286,6 +334,7 @@ int pr_pgsql_take_in(struct postroom_store *base, const char *handler, const cha
 				    arriving.fates[i] == PR_ARRIVE_PENDING;
 	}
 	free(arriving.fates);
+	free(arriving.met);
 	free(arriving.run);
 	free(arriving.events);
 	return status;

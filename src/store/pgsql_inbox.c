@@ -100,18 +100,19 @@ int pr_pgsql_box_accept(postroom_box *base, const struct pr_entry *entry,
 	PG_TIME("coalesce(processed_at, updated_at)") " END, "                               \
 	"coalesce(topic, handler_name), key, headers::text, content_type, body"
 
-#define FILTER "($1::text IS NULL OR handler_name = $1) AND ($2::text IS NULL OR id = $2) "
+#define OF_HANDLER "($1::text IS NULL OR handler_name = $1) AND "
+#define FILTER OF_HANDLER "($2::text IS NULL OR id = $2) "
 
-/* before, the condition of the status, the filter, and after are one statement. */
+/* before, the condition of the status, filter, and after are one statement. */
 static PGresult *query(struct pgsql_store *store, const char *before, const char *status,
-		       const char *after, struct pgsql_params *params, const char *doing,
-		       struct pr_err *err)
+		       const char *filter, const char *after, struct pgsql_params *params,
+		       const char *doing, struct pr_err *err)
 {
 	PR_CLEANUP_BUF struct pr_buf sql = { 0 };
 	PGresult *result = NULL;
 	char *text = NULL;
 
-	pr_buf_printf(&sql, "%s%s" FILTER "%s", before, pr_pgsql_condition(status), after);
+	pr_buf_printf(&sql, "%s%s%s%s", before, pr_pgsql_condition(status), filter, after);
 	if (!sql.failed)
 		text = pr_pgsql_sql(store, NULL, sql.data);
 	if (text)
@@ -158,6 +159,8 @@ static int hand_over(const PGresult *result, int at, postroom_inbox_row_fn fn, v
 	return answer;
 }
 
+#define PAGE(order) "AND seq < $3::bigint ORDER BY " order " DESC LIMIT $4::int"
+
 int pr_pgsql_inbox_list(struct postroom_store *base, const postroom_inbox_filter *filter,
 			int32_t limit, postroom_inbox_row_fn fn, void *context,
 			struct pr_err *err)
@@ -169,9 +172,10 @@ int pr_pgsql_inbox_list(struct postroom_store *base, const postroom_inbox_filter
 	pr_pgsql_text(&params, filter->id);
 	pr_pgsql_number(&params, filter->before_seq ? filter->before_seq : INT64_MAX);
 	pr_pgsql_number(&params, limit);
+	/* What has an id is found by it, and not by a walk down the index of seq. */
 	result = query(pgsql_store(base), "SELECT " ROW " FROM {schema}postroom_inbox WHERE ",
-		       filter->status, "AND seq < $3::bigint ORDER BY seq DESC LIMIT $4::int",
-		       &params, "reading the inbox", err);
+		       filter->status, filter->id ? OF_HANDLER "id = $2 " : FILTER,
+		       filter->id ? PAGE("seq + 0") : PAGE("seq"), &params, "reading the inbox", err);
 	if (!result)
 		return err->status;
 	for (int row = 0; row < PQntuples(result); row++) {
@@ -219,7 +223,7 @@ static int change(struct pgsql_store *store, const char *state, const char *sql,
 	pr_pgsql_number(&params, filter->older_than_ms);
 	pr_pgsql_number(&params, limit);
 	pr_pgsql_text(&params, alone ? "t" : "f");
-	result = query(store, FIND, state, sql, &params, doing, err);
+	result = query(store, FIND, state, FILTER, sql, &params, doing, err);
 	if (!result)
 		return err->status;
 	*ret = atoll(PQcmdTuples(result));
@@ -260,8 +264,9 @@ int pr_pgsql_inbox_stats(struct postroom_store *base, postroom_inbox_counts *ret
 
 	pr_pgsql_text(&all, NULL);
 	pr_pgsql_text(&all, NULL);
-	result = query(pgsql_store(base), COUNT, NULL, "GROUP BY handler_name ORDER BY handler_name",
-		       &all, "counting the inbox", err);
+	result = query(pgsql_store(base), COUNT, NULL, FILTER,
+		       "GROUP BY handler_name ORDER BY handler_name", &all, "counting the inbox",
+		       err);
 	if (!result)
 		return err->status;
 	for (int row = 0; row < PQntuples(result); row++) {

@@ -173,8 +173,6 @@ static bool send_event(struct pgsql_store *store, struct pgsql_running *running,
 		pr_buf_reset(&running->json);
 		pr_buf_putc(&running->json, 1);
 		pr_buf_append(&running->json, event->payload.data, event->payload.len);
-		if (running->json.failed)
-			return false;
 		values[0] = running->json.data;
 		lengths[0] = (int)running->json.len;
 	}
@@ -255,12 +253,18 @@ int pr_pgsql_run_statement(struct pgsql_store *store, struct pgsql_running *runn
 					 .context = running,
 					 .count = running->count * parts_of(running) + 2 +
 						  (store->statement_ms != 0) };
+	size_t largest = 0;
 	int status;
 
+	for (size_t i = 0; i < running->count; i++) {
+		if (running->events[i].payload.len > largest)
+			largest = running->events[i].payload.len;
+	}
 	running->late = false;
-	status = pr_pgsql_pipe(store, &pipe, RUNNING, err);
-	if (running->json.failed)
-		status = pr_err_nomem(err);
+	/* For all of them: who runs out of memory among the answers loses the connection. */
+	status = pr_buf_reserve(&running->json, largest + 1) ?
+			 pr_pgsql_pipe(store, &pipe, RUNNING, err) :
+			 pr_err_nomem(err);
 	pr_buf_release(&running->json);
 	return status;
 }

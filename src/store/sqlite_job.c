@@ -30,7 +30,9 @@
 
 /* Rebuilt member by member: a path made of the step's name would read its dots and quotes. */
 #define STEPS                                                                                      \
-	"(SELECT json_group_object(name, json(value)) FROM (SELECT key AS name, value "            \
+	"(SELECT json_group_object(name, json(value)) FROM (SELECT key AS name, "                  \
+	"CASE WHEN type IN ('object', 'array') THEN value WHEN type IN ('true', 'false') "         \
+	"THEN type ELSE json_quote(value) END AS value "                                           \
 	"FROM json_each({table}.steps) WHERE key <> ?4 "                                           \
 	"UNION ALL SELECT ?4, json_object('result', json(?5), 'at', ?6)))"
 #define PROGRESS                                                                                   \

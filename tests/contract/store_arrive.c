@@ -409,22 +409,31 @@ static struct pr_span member(struct pr_span object, const char *name)
 	return found;
 }
 
+static const char *packed(struct pr_span value)
+{
+	static char text[1000];
+	size_t len = 0;
+
+	for (size_t i = 0; i < value.len; i++) {
+		if (value.data[i] != ' ')
+			text[len++] = value.data[i];
+	}
+	text[len] = '\0';
+	return text;
+}
+
+static struct pr_span step_of(const struct record *is, const char *step)
+{
+	return member((struct pr_span){ is->steps, strlen(is->steps) }, step);
+}
+
 static const char *result_of(const struct record *is, const char *step)
 {
-	static char result[1000];
-	const struct pr_span all = { is->steps, strlen(is->steps) };
-	struct pr_span done = member(all, step), at = member(done, "at");
-	struct pr_span value = member(done, "result");
-	size_t len = 0;
+	struct pr_span done = step_of(is, step), at = member(done, "at");
 
 	CHECK_MSG(at.data[0] == '"' && at.len > 20 && at.data[11] == 'T', "%.*s", (int)at.len,
 		  at.data);
-	for (size_t i = 0; i < value.len; i++) {
-		if (value.data[i] != ' ')
-			result[len++] = value.data[i];
-	}
-	result[len] = '\0';
-	return result;
+	return packed(member(done, "result"));
 }
 
 TEST(J2_a_step_may_have_any_name_and_any_result)
@@ -453,6 +462,29 @@ TEST(J2_a_step_may_have_any_name_and_any_result)
 	CHECK_STR(result_of(&is, "plain"), "{\"z\":1}");
 	CHECK_STR(result_of(&is, "a.b"), "null");
 	CHECK_STR(result_of(&is, "a/b"), results[4]);
+	pr_batch_release(&batch);
+}
+
+TEST(J2_steps_that_somebody_has_put_there_stay_as_they_are)
+{
+	static const char *const values[] = { "\"done\"", "\"1\"", "true",     "false", "null",
+					      "-7",	  "1.5",   "[\"x\"]", "{}" };
+	const size_t n = sizeof(values) / sizeof(values[0]);
+	struct postroom_batch batch = { 0 };
+	struct record is;
+	char name[2] = "a";
+
+	job_submit("a", NULL);
+	sql(app, "UPDATE postroom_inbox SET steps = '{\"a\":%s,\"b\":%s,\"c\":%s,\"d\":%s,"
+		 "\"e\":%s,\"f\":%s,\"g\":%s,\"h\":%s,\"i\":%s}'",
+	    values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7],
+	    values[8]);
+	JOBS(store, &batch);
+	CHECK_INT(progress(batch.items, "z", "1", NULL), POSTROOM_OK);
+	is = record();
+	CHECK_STR(result_of(&is, "z"), "1");
+	for (size_t i = 0; i < n; i++, name[0]++)
+		CHECK_STR(packed(step_of(&is, name)), values[i]);
 	pr_batch_release(&batch);
 }
 

@@ -299,6 +299,36 @@ PGSQL_TEST(N2_without_a_statement_an_event_is_done_as_it_arrives)
 	CHECK_STR(job_status("c"), "completed");
 }
 
+static void *take_in_ordered(void *context)
+{
+	struct pr_arrival *events = context;
+
+	taken_in(true, events, 3);
+	return NULL;
+}
+
+/* Both were given the same events, and the other one has failed with the first. */
+PGSQL_TEST(D6_what_another_leaves_unfinished_meanwhile_is_waited_for)
+{
+	struct pr_arrival events[] = { ARRIVAL(.id = "k1", .key = "k"), ARRIVAL(.id = "l1", .key = "l"),
+				       ARRIVAL(.id = "k2", .key = "k") };
+	struct session *eye = join();
+	pthread_t thread;
+
+	ledger_make();
+	begin(app);
+	sql(app, "INSERT INTO postroom_inbox (id, handler_name, topic, key) "
+		 "VALUES ('k1', 'h', 't', 'k')");
+	CHECK_INT(pthread_create(&thread, NULL, take_in_ordered, events), 0);
+	await_blocked_pid(eye, PQbackendPID(pgsql_store(store)->conn));
+	commit(app);
+	CHECK_INT(pthread_join(thread, NULL), 0);
+	CHECK(events[0].known && !events[1].waits && events[2].waits);
+	CHECK_INT(ledger(), 1);
+	CHECK_STR(jobs_done(false), "k1 k2 ");
+	leave(eye);
+}
+
 PGSQL_TEST(N2_behind_a_pooler_nothing_is_kept_in_the_session)
 {
 	struct pr_arrival events[] = { ARRIVAL(.id = "a", .key = "k", .how = PR_ARRIVE_PENDING),
@@ -337,6 +367,40 @@ PGSQL_TEST(J1_jobs_of_a_handler_that_nobody_runs_are_not_read_by_the_others)
 	CHECK(atoi(asked_in_session("SELECT pg_stat_get_xact_tuples_returned("
 				    "'postroom_inbox_due'::regclass)")) < 100);
 	asked_in_session("COMMIT");
+	pr_batch_release(&batch);
+}
+
+static int count_row(void *context, const postroom_inbox_row *row)
+{
+	(void)row;
+	return ++*(int *)context < 0;
+}
+
+/* TRAPS 7: also by a store that claims, whose plans do not know what they look for. */
+PGSQL_TEST(J2_a_job_is_found_by_its_id_however_many_came_after_it)
+{
+	const postroom_inbox_filter *const by_id[] = {
+		POSTROOM_INBOX_FILTER(.handler = "h", .id = "a"),
+		POSTROOM_INBOX_FILTER(.id = "a"),
+	};
+	struct postroom_batch batch = { 0 };
+	int found = 0;
+
+	job_submit("a", NULL);
+	sql(app, "INSERT INTO postroom_inbox (id, handler_name, status) "
+		 "SELECT n, 'h', 'completed' FROM generate_series(1, 5000) AS n");
+	for (size_t claimed = 0; claimed < 2; claimed++) {
+		asked_in_session("BEGIN");
+		for (size_t i = 0; i < 2; i++)
+			CHECK_INT(postroom_inbox_list(store, by_id[i], 1, count_row, &found),
+				  POSTROOM_OK);
+		CHECK(atoi(asked_in_session("SELECT sum(pg_stat_get_xact_tuples_returned(c)) "
+					    "FROM (VALUES ('postroom_inbox'::regclass), "
+					    "('postroom_inbox_seq')) AS t(c)")) < 100);
+		asked_in_session("COMMIT");
+		JOBS(store, &batch);
+	}
+	CHECK_INT(found, 4);
 	pr_batch_release(&batch);
 }
 
