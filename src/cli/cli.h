@@ -211,6 +211,8 @@ bool cli_table_end(struct cli_table *table);
 
 /* rows.c: a row of the outbox as one JSON object, every column a member. */
 void cli_put_row(struct pr_buf *out, const postroom_row *row);
+/* The same of a body alone; NULL: there is none. */
+void cli_put_body_member(struct pr_buf *out, const void *body, size_t len);
 
 /* The most that --older-than takes: a hundred years, as the retention of a relay. */
 #define CLI_AGE_MAX_MS (36525LL * 86400000)

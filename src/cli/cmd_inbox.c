@@ -84,8 +84,13 @@ static int print_json(void *context, const postroom_inbox_row *row)
 	cli_put_member(out, "id", row->id);
 	cli_put_member(out, "handler", row->handler);
 	cli_put_int_member(out, "seq", row->seq);
+	cli_put_member(out, "topic", row->topic);
+	cli_put_member(out, "key", row->key);
 	cli_put_member(out, "status", row->status);
 	put_json(out, "payload", row->payload);
+	cli_put_body_member(out, row->body, row->body_len);
+	cli_put_member(out, "content_type", row->content_type);
+	put_json(out, "headers", row->headers);
 	put_json(out, "checkpoint", row->checkpoint);
 	put_json(out, "steps", row->steps);
 	cli_put_int_member(out, "attempts", row->attempts);
@@ -158,7 +163,11 @@ static int show_row(void *context, const postroom_inbox_row *row)
 		pr_buf_putc(&cli->out, '\n');
 	cli_put_field(cli, "id", row->id);
 	cli_put_field(cli, "handler", row->handler);
+	cli_put_field(cli, "topic", row->topic);
+	cli_put_field(cli, "key", row->key);
 	cli_put_field(cli, "status", row->status);
+	cli_put_field(cli, "content_type", row->content_type);
+	cli_put_field(cli, "headers", row->headers);
 	cli_put_number_field(cli, "attempts", row->attempts);
 	cli_put_time_field(cli, "created_at", row->created_at_us);
 	cli_put_time_field(cli, "next_attempt_at", waiting ? row->next_attempt_at_us : 0);
@@ -171,6 +180,8 @@ static int show_row(void *context, const postroom_inbox_row *row)
 	cli_put_field(cli, "checkpoint", row->checkpoint);
 	cli_put_field(cli, "steps", strcmp(row->steps, "{}") == 0 ? NULL : row->steps);
 	cli_put_field(cli, "payload", row->payload);
+	if (row->body)
+		cli_put_number_field(cli, "body_bytes", (int64_t)row->body_len);
 	return cli_flush_some(cli) ? 0 : 1;
 }
 

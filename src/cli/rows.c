@@ -5,6 +5,16 @@
 
 #include <string.h>
 
+void cli_put_body_member(struct pr_buf *out, const void *body, size_t len)
+{
+	if (body) {
+		cli_put_json_member(out, "body_base64", "", 0);
+		pr_json_put_base64(out, body, len);
+	} else {
+		cli_put_member(out, "body_base64", NULL);
+	}
+}
+
 void cli_put_row(struct pr_buf *out, const postroom_row *row)
 {
 	pr_buf_putc(out, '{');
@@ -17,12 +27,7 @@ void cli_put_row(struct pr_buf *out, const postroom_row *row)
 	cli_put_member(out, "dedupe_key", row->dedupe_key);
 	cli_put_member(out, "correlation_id", row->correlation_id);
 	cli_put_json_member(out, "payload", row->payload, row->payload_len);
-	if (row->body) {
-		cli_put_json_member(out, "body_base64", "", 0);
-		pr_json_put_base64(out, row->body, row->body_len);
-	} else {
-		cli_put_member(out, "body_base64", NULL);
-	}
+	cli_put_body_member(out, row->body, row->body_len);
 	cli_put_member(out, "content_type", row->content_type);
 	cli_put_json_member(out, "headers", row->headers, strlen(row->headers));
 	cli_put_member(out, "status", row->status);

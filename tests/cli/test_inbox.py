@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """inbox list, show, submit, retry, purge; and the recipe for every language on SQLite."""
+import base64
+import json
 import re
 import sqlite3
 import subprocess
@@ -9,7 +11,8 @@ import pytest
 
 from conftest import PATIENCE, ROOT, wait_until
 
-COLUMNS = ['id', 'handler', 'seq', 'status', 'payload', 'checkpoint', 'steps', 'attempts', 'claims',
+COLUMNS = ['id', 'handler', 'seq', 'topic', 'key', 'status', 'payload', 'body_base64', 'content_type',
+           'headers', 'checkpoint', 'steps', 'attempts', 'claims',
            'next_attempt_at', 'locked_by', 'locked_until', 'last_attempt_at', 'last_error',
            'created_at', 'updated_at', 'processed_at']
 
@@ -82,6 +85,17 @@ def N4_the_inbox_is_listed_filtered_and_shown(postroom, sql):
     assert re.search('^status +dead$', shown, re.M) and re.search('^payload +{}$', shown, re.M)
     assert postroom.fails(1, 'inbox', 'show', 'b', '2') == 'inbox show: there is no 2 at b'
     assert postroom.fails(1, 'inbox', 'show', '9') == 'inbox show: there is no 9'
+
+
+def N4_an_event_is_shown_with_all_that_it_brought(postroom):
+    line = {'id': 'e', 'topic': 'orders', 'key': 'k', 'headers': {'a': 'b'}, 'content_type': 'text/plain',
+            'body_base64': base64.b64encode(b'no JSON').decode()}
+    postroom.ok('consume', '--handler', 'h', '--from', '-', '--exec', 'exit 65', input=json.dumps(line))
+    row = postroom.ok('inbox', 'list', '--status', 'dead', '--json').object
+    assert {name: row[name] for name in line} == line and row['payload'] is None
+    shown = postroom.ok('inbox', 'show', 'h', 'e').out
+    for field in ['topic +orders', 'key +k', 'content_type +text/plain', 'headers +{"a": ?"b"}', 'body_bytes +7']:
+        assert re.search(f'^{field}$', shown, re.M)
 
 
 def N4_dead_ones_are_retried(postroom, sql):
