@@ -42,7 +42,8 @@ static void *work(void *thread)
 	prepare(conn, "seen", SEEN);
 	for (int64_t n = 0; n < count; n++) {
 		/* As random as the ids of events are to an index. */
-		make_worker_id(id, (int)n);
+		snprintf(id, sizeof(id), "%08x-%016llx", (unsigned)n * 2654435761u,
+			 (unsigned long long)now_us(CLOCK_REALTIME));
 		run(conn, "BEGIN");
 		if (through_postroom)
 			must(postroom_inbox_once(box, id, "bench") == POSTROOM_OK,
@@ -51,6 +52,7 @@ static void *work(void *thread)
 			write_row(conn, "seen", id);
 		write_row(conn, "business", "100");
 		run(conn, "COMMIT");
+		atomic_fetch_add(&done, 1);
 	}
 	postroom_box_free(box);
 	PQfinish(conn);

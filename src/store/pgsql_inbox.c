@@ -20,10 +20,8 @@
 #define TRIES 50
 
 #define ON_CONFLICT "ON CONFLICT (id, handler_name) DO NOTHING RETURNING id"
-#define ONCE                                                                                \
-	"INSERT INTO {schema}postroom_inbox (id, handler_name, status, next_attempt_at, "    \
-	"created_at, updated_at, processed_at) SELECT $1, $2, 'completed', now.at, now.at, " \
-	"now.at, now.at FROM (SELECT clock_timestamp()) AS now(at) " ON_CONFLICT
+/* The function keeps its plan for the session, which a statement of ours may not. */
+#define ONCE "SELECT true WHERE {schema}postroom_inbox_once($1, $2)"
 #define SUBMIT                                                                              \
 	"INSERT INTO {schema}postroom_inbox (id, handler_name, payload, next_attempt_at, "   \
 	"created_at, updated_at) SELECT $1, $2, $3::jsonb, now.at, now.at, now.at "          \
