@@ -150,6 +150,17 @@ def N2_a_statement_that_is_wrong_is_told_at_the_start(postroom, ledger):
     assert 'nowhere' in postroom.fails(2, 'consume', '--handler', 'h', '--sql', 'INSERT INTO nowhere VALUES (1)')
 
 
+def D5_a_drain_gives_up_on_a_broker_that_stays_away_and_finishes_what_is_there(postroom, tmp_path):
+    if 'redis' not in [line.split('\t')[0] for line in postroom.ok('sinks').lines]:
+        pytest.skip('built without redis')
+    postroom.ok('inbox', 'submit', 'h', 'c1')
+    result = postroom('consume', '--handler', 'h', '--from', 'redis://127.0.0.1:1/s', '--drain', '--exec',
+                      'echo $POSTROOM_ID >> ran')
+    assert result.code == 1, result
+    assert 'unreachable for 30 s' in result.err.splitlines()[-1] and 'refused' in result.err.splitlines()[-1]
+    assert words_in(tmp_path / 'ran') == ['c1']
+
+
 def J1_a_command_gets_the_payload_and_its_environment(postroom, tmp_path):
     consume(postroom, '--exec', 'cat > got; env | grep ^POSTROOM_ | sort > env', lines=events(
         {'id': 'e1', 'topic': 'orders', 'key': 'k1', 'headers': {'a': 'b'}, 'payload': {'n': 7}}))
