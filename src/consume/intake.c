@@ -144,7 +144,7 @@ static int connect_store(struct pr_intake *intake, struct pr_err *err)
 		.schema = relay->schema,
 		.answer_ms = relay->lease_ms,
 		.statement_ms = relay->publish_timeout_ms,
-		.busy_wait_ms = -1,
+		.busy_wait_ms = intake->config->drain ? PR_DRAIN_PATIENCE_MS : -1,
 		.stop = intake->stop,
 		.pulse = &intake->pulse,
 	};
