@@ -202,7 +202,7 @@ static int take_in(struct stdin_source *in, struct pr_err *err)
 		return pr_err_nomem(err);
 	n = read(STDIN_FILENO, room, PIECE);
 	if (n < 0 && errno != EAGAIN && errno != EINTR)
-		return pr_err_errno(err, POSTROOM_UNAVAILABLE, "stdin: line %lld can not be read",
+		return pr_err_errno(err, POSTROOM_SINK, "stdin: line %lld can not be read",
 				    (long long)in->line + 1);
 	in->ended = n == 0;
 	in->text.len += n > 0 ? (size_t)n : 0;

@@ -158,6 +158,14 @@ def N2_a_line_that_is_too_long_ends_it_and_what_stood_before_is_safe(postroom, l
     assert [row[1] for row in ledger()] == ['e1'] and set(inbox(postroom)) == {'e1'}
 
 
+def N2_what_can_not_be_read_from_stdin_ends_it(postroom, tmp_path):
+    directory = os.open(tmp_path, os.O_RDONLY)
+    worker = postroom.start('consume', '--handler', 'h', '--from', '-', '--exec', 'true', stdin=directory)
+    os.close(directory)
+    _, error = worker.communicate()
+    assert worker.returncode == 1 and b'postroom: stdin: line 1 can not be read' in error, error
+
+
 def D4_the_end_of_the_grace_ends_a_batch_of_slow_statements(postroom, ledger):
     slow = ("INSERT INTO ledger (id) WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 3000000) "
             "SELECT ?2 FROM c WHERE x = 3000000")

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events of a broker on their way into the inbox, when that takes long."""
+"""Events on their way into the inbox, when that takes long."""
+import subprocess
+
 from conftest import wait_until
+from pgsql.server import SOAK
 from servers.test_redis import redis  # noqa: F401 (a fixture)
 
 STATEMENT = "INSERT INTO books SELECT $2 FROM pg_sleep(($1->>'pause')::float8)"
@@ -35,3 +38,17 @@ def A5_events_that_take_several_leases_stay_with_who_has_them(postroom, sql, red
         assert consumer.wait() == 0
     first, second = [(tmp_path / name).read_text() for name in ('first', 'second')]
     assert 'SKIP_PROCESSED' not in first + second and 'STORE_TROUBLE' not in first
+
+
+if SOAK:  # it takes half a minute
+    def D5_a_drain_does_not_wait_for_ever_for_a_database_that_went_away(server, postroom, sql):
+        sql('CREATE TABLE books (id text)')
+        consumer = postroom.start('consume', '--handler', 'books', '--from', '-', '--drain', '--sql',
+                                  'INSERT INTO books VALUES ($2)', '--log-level', 'error', stdin=subprocess.PIPE)
+        consumer.stdin.write(b'{"id": "e1", "payload": {}}\n')
+        consumer.stdin.flush()
+        wait_until(lambda: sql('SELECT id FROM books') == [('e1',)], 'the first event')
+        server.stop()
+        _, error = consumer.communicate(b'{"id": "e2", "payload": {}}\n')
+        assert consumer.returncode == 1 and error.startswith(b'postroom: '), error
+        server.start()
