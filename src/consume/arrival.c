@@ -3,7 +3,8 @@
  * Identity and shape of an event.
  *
  * 1. What the tables would refuse is found here: it arrives dead, with the reason,
- *    so that one bad event never stops the others, and none is thrown away.
+ *    so that one bad event never stops the others, and none is thrown away. Only of one
+ *    that is larger than a row may be the content stays behind.
  * 2. Content that is JSON as the tables take it is the payload, anything else is the
  *    body, byte for byte.
  */
@@ -121,7 +122,12 @@ static const char *find_fault(const struct pr_arrival *arrival, const struct pr_
 {
 	size_t headers_len = strlen(arrival->headers);
 
-	if (!arrival->id && identity->header)
+	if (arrival->body.len > POSTROOM_PAYLOAD_MAX)
+		pr_err_set(err, POSTROOM_INVALID,
+			   "its content of %zu bytes is more than the 64 MiB that the inbox takes, and "
+			   "was left out",
+			   arrival->body.len);
+	else if (!arrival->id && identity->header)
 		pr_err_set(err, POSTROOM_INVALID, "the event has no header \"%.100s\" to know it by",
 			   identity->header);
 	else if (!arrival->id && identity->path)
@@ -159,6 +165,8 @@ static void drop_what_is_wrong(struct pr_arrival *arrival, const char *handler)
 		arrival->topic = handler;
 	if (pr_text_check("key", arrival->key, POSTROOM_KEY_MAX, &unheard) < 0)
 		arrival->key = NULL;
+	if (arrival->body.len > POSTROOM_PAYLOAD_MAX)
+		arrival->body = (struct pr_span){ 0 };
 }
 
 int pr_arrival_make(const struct pr_event *event, const struct pr_identity *identity,

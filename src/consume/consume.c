@@ -4,7 +4,8 @@
  *
  * 1. Wrong settings, a statement that can not be run, an unusable database and a
  *    source that can not be opened are found before the first thread starts.
- * 2. When anybody ends with an error all end, and the error is the result.
+ * 2. When anybody ends with an error all end, and the error is the result. Only a drain
+ *    that gives up on a broker still finishes the jobs that are there.
  * 3. When the source has come to its end the relay goes on until every job is
  *    completed or dead.
  */

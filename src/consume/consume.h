@@ -34,10 +34,10 @@ int pr_statement_open(void *context, struct pr_sink **ret, struct pr_err *err);
 
 /* intake.c */
 struct pr_intake {
+	struct pr_pulse pulse; /* stands first: who hears it beat finds the intake */
 	const struct pr_consume_config *config;
 	const struct pr_stop *stop;
 	struct pr_relay *relay; /* whose totals and log it shares */
-	struct pr_pulse pulse;
 	int status; /* how it ended: POSTROOM_OK also when the source has come to its end */
 	struct pr_err err;
 	char name[32];
@@ -50,7 +50,10 @@ struct pr_intake {
 	struct pr_log log;
 	struct pr_random random;
 	struct pr_arena scratch;
-	bool source_away, database_away;
+	int64_t source_away_us, database_away_us; /* since when; 0: they are there */
+	int64_t kept_us; /* when the broker has last heard of what is at hand */
+	bool at_hand;	 /* events are read and not in the inbox yet */
+	bool gave_up;	 /* a drain has waited long enough for somebody */
 };
 
 /* The source is opened, and connects to nothing yet. */

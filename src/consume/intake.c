@@ -11,9 +11,13 @@
  * 3. A database that is away pauses the reading: the batch at hand is kept, and
  *    nothing else is read before it is in.
  * 4. A line of the log tells what has been committed, never what is about to be.
+ * 5. While a batch is at hand, however long that takes, the broker hears of it a third
+ *    of the lease apart at most, so that it gives it to nobody else.
+ * 6. With --drain, who stays away for PR_DRAIN_PATIENCE_MS is waited for no longer.
  */
 #include "base/time.h"
 #include "consume/consume.h"
+#include "relay/worker.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +31,42 @@
 /* With --drain: a source that is silent for so long has nothing more. */
 #define SILENCE_MS 2000
 
+static struct pr_flight flight_of(struct pr_intake *intake, int64_t wait_ms)
+{
+	return (struct pr_flight){
+		.arena = &intake->scratch,
+		.policy = &intake->config->relay.policy,
+		.begin_until_us = pr_mono_us() + wait_ms * 1000,
+		.timeout_ms = ANSWER_MS,
+		.stop = intake->stop,
+		.log = &intake->log,
+	};
+}
+
+/* Heard at every beat of the intake's own pulse: whatever it waits for beats. */
+static void keep_at_hand(struct pr_pulse *pulse)
+{
+	struct pr_intake *intake = (struct pr_intake *)pulse;
+	const struct pr_source_ops *source = intake->source->ops;
+	int64_t every_ms = intake->config->relay.lease_ms / 4, now_us = pr_mono_us();
+	struct pr_flight flight;
+	struct pr_err unheard;
+
+	if (!source->keep || !intake->at_hand || now_us - intake->kept_us < every_ms * 1000)
+		return;
+	intake->kept_us = now_us;
+	/* The database waits for us meanwhile. */
+	flight = flight_of(intake, every_ms < ANSWER_MS ? every_ms : ANSWER_MS);
+	flight.timeout_ms = every_ms < ANSWER_MS ? every_ms : ANSWER_MS;
+	source->keep(intake->source, &intake->events, &flight, &unheard);
+}
+
 int pr_intake_open(struct pr_intake *intake, struct pr_err *err)
 {
 	const struct pr_relay_config *relay = &intake->config->relay;
 
 	intake->pulse.step_ms = relay->lease_ms + 2 * ANSWER_MS;
+	intake->pulse.heard = keep_at_hand;
 	pr_log_init(&intake->log, 2, relay->log_level, relay->log_format);
 	intake->log.box = relay->table->box;
 	return pr_source_open(intake->config->from, relay->scope.ns, relay->lease_ms,
@@ -48,25 +83,13 @@ void pr_intake_close(struct pr_intake *intake)
 	free(intake->arrivals);
 }
 
-static struct pr_flight flight_of(struct pr_intake *intake, int64_t wait_ms)
-{
-	return (struct pr_flight){
-		.arena = &intake->scratch,
-		.policy = &intake->config->relay.policy,
-		.begin_until_us = pr_mono_us() + wait_ms * 1000,
-		.timeout_ms = ANSWER_MS,
-		.stop = intake->stop,
-		.log = &intake->log,
-	};
-}
-
 /* Says so once, until it is back. */
-static void tell(struct pr_intake *intake, bool *away, bool is_away, const char *event,
+static void tell(struct pr_intake *intake, int64_t *away_us, bool is_away, const char *event,
 		 const char *back, const char *why)
 {
-	if (*away == is_away)
+	if ((*away_us != 0) == is_away)
 		return;
-	*away = is_away;
+	*away_us = is_away ? pr_mono_us() : 0;
 	pr_log_box(&intake->log, PR_LOG_WARN, is_away ? event : back);
 	if (is_away)
 		pr_log_str(&intake->log, "error", why);
@@ -75,19 +98,39 @@ static void tell(struct pr_intake *intake, bool *away, bool is_away, const char 
 
 static void tell_source(struct pr_intake *intake, bool away, const char *why)
 {
-	tell(intake, &intake->source_away, away, "SOURCE_UNREACHABLE", "SOURCE_BACK", why);
+	tell(intake, &intake->source_away_us, away, "SOURCE_UNREACHABLE", "SOURCE_BACK", why);
 }
 
 static void tell_database(struct pr_intake *intake, bool away, const char *why)
 {
-	tell(intake, &intake->database_away, away, "STORE_TROUBLE", "STORE_BACK", why);
+	tell(intake, &intake->database_away_us, away, "STORE_TROUBLE", "STORE_BACK", why);
+}
+
+/* True: a drain has waited for it long enough. */
+static bool give_up(struct pr_intake *intake, int64_t away_us, const char *who, struct pr_err *err)
+{
+	char why[sizeof(err->text)];
+
+	if (!intake->config->drain || !away_us ||
+	    pr_mono_us() - away_us < PR_DRAIN_PATIENCE_MS * 1000LL)
+		return false;
+	memcpy(why, err->text, sizeof(why));
+	pr_err_set(err, POSTROOM_UNAVAILABLE,
+		   "consume: the %s has been unreachable for %d s (%.300s); what is not in the inbox "
+		   "waits in the broker",
+		   who, PR_DRAIN_PATIENCE_MS / 1000, why);
+	intake->gave_up = true;
+	return true;
 }
 
 /* True: told to stop. */
 static bool pause_a_while(struct pr_intake *intake)
 {
 	int64_t ms = pr_random_between(&intake->random, PAUSE_MIN_MS, PAUSE_MAX_MS);
+	int64_t most_ms = intake->config->relay.lease_ms / 4;
 
+	if (ms > most_ms)
+		ms = most_ms;
 	pr_log_flush(&intake->log);
 	pr_pulse_beat(&intake->pulse, ms);
 	return pr_stop_wait(intake->stop, ms);
@@ -101,7 +144,7 @@ static int connect_store(struct pr_intake *intake, struct pr_err *err)
 		.schema = relay->schema,
 		.answer_ms = relay->lease_ms,
 		.statement_ms = relay->publish_timeout_ms,
-		.busy_wait_ms = -1,
+		.busy_wait_ms = intake->config->drain ? PR_DRAIN_PATIENCE_MS : -1,
 		.stop = intake->stop,
 		.pulse = &intake->pulse,
 	};
@@ -222,19 +265,19 @@ static int take_in(struct pr_intake *intake, struct pr_arrival *arrivals, size_t
 }
 
 /* All that can not be the event's fault: tried again on another connection, until it succeeds. */
-static bool wait_for_database(struct pr_intake *intake, const struct pr_err *err)
+static int wait_for_database(struct pr_intake *intake, struct pr_err *err)
 {
-	struct pr_flight flight = flight_of(intake, ANSWER_MS);
-	struct pr_err unheard;
+	bool stopped = err->status == POSTROOM_STOPPED;
 
-	if (err->status == POSTROOM_STOPPED)
-		return false;
-	tell_database(intake, true, err->text);
-	pr_store_close(intake->store);
-	intake->store = NULL;
-	if (intake->source->ops->keep)
-		intake->source->ops->keep(intake->source, &intake->events, &flight, &unheard);
-	return !pause_a_while(intake);
+	if (!stopped) {
+		tell_database(intake, true, err->text);
+		pr_store_close(intake->store);
+		intake->store = NULL;
+		if (give_up(intake, intake->database_away_us, "database", err))
+			return err->status;
+		stopped = pause_a_while(intake);
+	}
+	return stopped ? pr_err_set(err, POSTROOM_STOPPED, "told to stop") : POSTROOM_OK;
 }
 
 /* POSTROOM_STOPPED when a stop came first. */
@@ -258,8 +301,8 @@ static int take_all_in(struct pr_intake *intake, size_t total, struct pr_err *er
 			leave_to_inbox(intake, arrivals, err);
 		} else if (status == POSTROOM_TX_ABORTED && leave_as_bytes(intake, arrivals, err)) {
 			continue;
-		} else if (!wait_for_database(intake, err)) {
-			return pr_err_set(err, POSTROOM_STOPPED, "told to stop");
+		} else if (wait_for_database(intake, err) < 0) {
+			return err->status;
 		}
 	}
 	return POSTROOM_OK;
@@ -306,12 +349,14 @@ static int pass(struct pr_intake *intake, struct pr_err *err)
 			      intake->config->batch_size, &flight, err);
 	if (status < 0 && (status != POSTROOM_NOT_FOUND || intake->events.count == 0))
 		return status;
-	tell_source(intake, false, NULL);
 	if (intake->events.count == 0)
 		return POSTROOM_OK;
 	status = prepare(intake, err);
+	intake->kept_us = pr_mono_us();
+	intake->at_hand = true;
 	if (status >= 0)
 		status = take_all_in(intake, intake->events.count, err);
+	intake->at_hand = false;
 	if (status < 0)
 		return status;
 	flight = flight_of(intake, ANSWER_MS);
@@ -328,10 +373,14 @@ static int read_on(struct pr_intake *intake, struct pr_err *err)
 		pr_log_flush(&intake->log);
 		if (status == POSTROOM_NOT_FOUND)
 			return POSTROOM_OK;
-		if (status == POSTROOM_NOMEM || status == POSTROOM_SINK)
+		if (status == POSTROOM_NOMEM || status == POSTROOM_SINK || intake->gave_up)
 			return status;
-		if (status < 0 && status != POSTROOM_STOPPED) {
+		if (status >= 0) {
+			tell_source(intake, false, NULL);
+		} else if (status != POSTROOM_STOPPED) {
 			tell_source(intake, true, err->text);
+			if (give_up(intake, intake->source_away_us, "broker", err))
+				return err->status;
 			pause_a_while(intake);
 		}
 		if (status < 0 || intake->events.count > 0)
@@ -349,7 +398,8 @@ void *pr_intake_run(void *context)
 
 	intake->status = read_on(intake, &intake->err);
 	pr_pulse_end(&intake->pulse);
-	if (intake->status < 0)
+	/* Who has only waited in vain leaves the jobs that are there to be finished. */
+	if (intake->status < 0 && !intake->gave_up)
 		pr_relay_stop(intake->relay);
 	return NULL;
 }

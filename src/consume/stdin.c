@@ -194,13 +194,15 @@ static int take_in(struct stdin_source *in, struct pr_err *err)
 	}
 	room = pr_buf_reserve(&in->text, PIECE);
 	if (!room && in->text.len + PIECE > LINE_MAX_BYTES)
-		return pr_err_set(err, POSTROOM_SINK, "stdin: line %lld is longer than %zu MiB",
+		return pr_err_set(err, POSTROOM_SINK,
+				  "stdin: line %lld is longer than %zu MiB. The lines before it are in "
+				  "the inbox; take it out, and give the others again",
 				  (long long)in->line + 1, LINE_MAX_BYTES / 1024 / 1024);
 	if (!room)
 		return pr_err_nomem(err);
 	n = read(STDIN_FILENO, room, PIECE);
 	if (n < 0 && errno != EAGAIN && errno != EINTR)
-		return pr_err_errno(err, POSTROOM_UNAVAILABLE, "stdin: line %lld can not be read",
+		return pr_err_errno(err, POSTROOM_SINK, "stdin: line %lld can not be read",
 				    (long long)in->line + 1);
 	in->ended = n == 0;
 	in->text.len += n > 0 ? (size_t)n : 0;

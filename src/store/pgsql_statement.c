@@ -215,8 +215,10 @@ static bool send_part(struct pgsql_store *store, void *context, size_t i)
 		return send_limit(store);
 	if (i >= end)
 		return send_command(store, i == end ? "SAVEPOINT postroom" : "COMMIT");
+	/* Each answers for itself: together they may take longer than an answer may. */
 	if (parts == 1 || i % parts == RUN)
-		return send_event(store, running, &running->events[i / parts]);
+		return send_event(store, running, &running->events[i / parts]) &&
+		       PQsendFlushRequest(store->conn);
 	return send_command(store, i % parts == DEFER ? "SET CONSTRAINTS ALL DEFERRED" :
 							"SET CONSTRAINTS ALL IMMEDIATE");
 }

@@ -185,6 +185,7 @@ static int is_late(void *context)
 {
 	const struct sqlite_store *store = context;
 
+	pr_pulse_beat(store->pulse, 0);
 	return pr_mono_us() >= store->effect_until_us;
 }
 

@@ -149,6 +149,11 @@ int pr_sqlite_take_in(struct postroom_store *base, const char *handler, const ch
 	for (size_t i = 0; status >= 0 && i < count; i++) {
 		bool effect;
 
+		pr_pulse_beat(store->pulse, 0);
+		if (pr_stop_is_over(store->stop)) {
+			status = pr_err_set(err, POSTROOM_STOPPED, "taking events in: told to stop");
+			break;
+		}
 		status = take_one(store, handler, statement, order, &arrivals[i], &effect, err);
 		/* For what only the commit finds wrong the last one is as good as any. */
 		if (status < 0 || effect)

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import signal
+import sqlite3
 import subprocess
 import threading
 
@@ -148,6 +149,57 @@ def N2_a_statement_may_not_end_the_transaction(postroom, ledger, statement):
 
 def N2_a_statement_that_is_wrong_is_told_at_the_start(postroom, ledger):
     assert 'nowhere' in postroom.fails(2, 'consume', '--handler', 'h', '--sql', 'INSERT INTO nowhere VALUES (1)')
+
+
+def N2_a_line_that_is_too_long_ends_it_and_what_stood_before_is_safe(postroom, ledger):
+    lines = events({'id': 'e1', 'payload': {'n': 1}}) + 'x' * (65 << 20) + '\n' + events({'id': 'e2', 'payload': {'n': 2}})
+    result = postroom('consume', '--handler', 'h', '--from', '-', '--sql', BOOK, input=lines)
+    assert result.code == 1 and result.err.splitlines()[-1].startswith('postroom: stdin: line 2 is longer'), result
+    assert [row[1] for row in ledger()] == ['e1'] and set(inbox(postroom)) == {'e1'}
+
+
+def N2_what_can_not_be_read_from_stdin_ends_it(postroom, tmp_path):
+    directory = os.open(tmp_path, os.O_RDONLY)
+    worker = postroom.start('consume', '--handler', 'h', '--from', '-', '--exec', 'true', stdin=directory)
+    os.close(directory)
+    _, error = worker.communicate()
+    assert worker.returncode == 1 and b'postroom: stdin: line 1 can not be read' in error, error
+
+
+def D4_the_end_of_the_grace_ends_a_batch_of_slow_statements(postroom, ledger):
+    slow = ("INSERT INTO ledger (id) WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 3000000) "
+            "SELECT ?2 FROM c WHERE x = 3000000")
+    worker = postroom.start('consume', '--handler', 'h', '--from', '-', '--sql', slow, '--shutdown-grace', '100ms',
+                            stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    worker.stdin.write(events(*({'id': f'e{n}', 'payload': {}} for n in range(100))).encode())
+    worker.stdin.close()
+    held = []
+
+    def holds_the_lock():
+        connection = sqlite3.connect(postroom.db, timeout=0)
+        try:
+            connection.execute('BEGIN IMMEDIATE')
+            held.clear()
+        except sqlite3.OperationalError:
+            held.append(True)
+        connection.close()
+        return len(held) > 5
+
+    wait_until(holds_the_lock, 'the batch')
+    worker.terminate()
+    worker.wait()
+    assert ledger() == [] and inbox(postroom) == {}
+
+
+def D5_a_drain_gives_up_on_a_broker_that_stays_away_and_finishes_what_is_there(postroom, tmp_path):
+    if 'redis' not in [line.split('\t')[0] for line in postroom.ok('sinks').lines]:
+        pytest.skip('built without redis')
+    postroom.ok('inbox', 'submit', 'h', 'c1')
+    result = postroom('consume', '--handler', 'h', '--from', 'redis://127.0.0.1:1/s', '--drain', '--exec',
+                      'echo $POSTROOM_ID >> ran')
+    assert result.code == 1, result
+    assert 'unreachable for 30 s' in result.err.splitlines()[-1] and 'refused' in result.err.splitlines()[-1]
+    assert words_in(tmp_path / 'ran') == ['c1']
 
 
 def J1_a_command_gets_the_payload_and_its_environment(postroom, tmp_path):

@@ -117,6 +117,24 @@ TEST(N2_what_no_table_takes_arrives_dead_under_its_place)
 	}
 }
 
+TEST(N2_what_is_larger_than_a_row_may_be_arrives_dead_without_it)
+{
+	char *body = calloc(1, POSTROOM_PAYLOAD_MAX + 1);
+	struct pr_arrival arrival;
+
+	CHECK(body != NULL);
+	arrival = make((struct pr_event){ .id = "e", .body = body, .len = POSTROOM_PAYLOAD_MAX },
+		       (struct pr_identity){ 0 });
+	CHECK_INT(arrival.how, PR_ARRIVE_PENDING);
+	arrival = make((struct pr_event){ .id = "e", .body = body, .len = POSTROOM_PAYLOAD_MAX + 1 },
+		       (struct pr_identity){ 0 });
+	CHECK_INT(arrival.how, PR_ARRIVE_DEAD);
+	CHECK_STR(arrival.id, "orders/1-0");
+	CHECK(!arrival.payload.data && !arrival.body.data);
+	CHECK(strstr(arrival.error, "67108865 bytes") && strstr(arrival.error, "left out"));
+	free(body);
+}
+
 TEST(N2_a_place_that_is_too_long_is_known_by_its_digest)
 {
 	char place[POSTROOM_EVENT_ID_MAX + 2];

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events on their way into the inbox, when that takes long."""
+import subprocess
+
+from conftest import wait_until
+from pgsql.server import SOAK
+from servers.test_redis import redis  # noqa: F401 (a fixture)
+
+STATEMENT = "INSERT INTO books SELECT $2 FROM pg_sleep(($1->>'pause')::float8)"
+ADD = """for n = 1, ARGV[1] do
+redis.call('XADD', 'orders', '*', 'id', ARGV[2] .. n, 'payload', '{"pause": ' .. ARGV[3] .. '}')
+end"""
+
+
+def A5_events_that_take_several_leases_stay_with_who_has_them(postroom, sql, redis, tmp_path):
+    def start(name):
+        with open(tmp_path / name, 'wb') as log:
+            return postroom.start('consume', '--handler', 'books', '--from', f'redis://127.0.0.1:{redis.port}/orders',
+                                  '--sql', STATEMENT, '--workers', '1', '--lease', '6s', stdout=log, stderr=log)
+
+    def booked():
+        return int(sql('SELECT count(*) FROM books')[0][0])
+
+    def pending():
+        return redis.ask('XPENDING', 'orders', 'books')[0]
+
+    sql('CREATE TABLE books (id text)')
+    consumers = [start('first')]
+    # What went fast so far tells nothing about what comes.
+    redis.ask('EVAL', ADD, '0', '200', 'fast', '0')
+    wait_until(lambda: booked() == 200, 'the fast ones')
+    redis.ask('EVAL', ADD, '0', '12', 'slow', '1')
+    wait_until(lambda: pending() == 12, 'all of them in one hand')
+    consumers.append(start('second'))
+    wait_until(lambda: booked() == 212 and pending() == 0, 'the slow ones')
+    for consumer in consumers:
+        consumer.terminate()
+        assert consumer.wait() == 0
+    first, second = [(tmp_path / name).read_text() for name in ('first', 'second')]
+    assert 'SKIP_PROCESSED' not in first + second and 'STORE_TROUBLE' not in first
+
+
+if SOAK:  # it takes half a minute
+    def D5_a_drain_does_not_wait_for_ever_for_a_database_that_went_away(server, postroom, sql):
+        sql('CREATE TABLE books (id text)')
+        consumer = postroom.start('consume', '--handler', 'books', '--from', '-', '--drain', '--sql',
+                                  'INSERT INTO books VALUES ($2)', '--log-level', 'error', stdin=subprocess.PIPE)
+        consumer.stdin.write(b'{"id": "e1", "payload": {}}\n')
+        consumer.stdin.flush()
+        wait_until(lambda: sql('SELECT id FROM books') == [('e1',)], 'the first event')
+        server.stop()
+        _, error = consumer.communicate(b'{"id": "e2", "payload": {}}\n')
+        assert consumer.returncode == 1 and error.startswith(b'postroom: '), error
+        server.start()
