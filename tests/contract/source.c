@@ -824,7 +824,7 @@ TEST(instances_that_come_and_go_leave_no_descriptor_behind)
 	check_nothing_comes(source);
 	pr_source_close(source);
 	before = open_descriptors();
-	for (int round = 0; round < 10; round++) {
+	for (int round = 0; round < 3; round++) {
 		source = open_here();
 		check_nothing_comes(source);
 		pr_source_close(source);
