@@ -306,20 +306,6 @@ TEST(N2_what_is_kept_is_neither_lost_nor_passed_by)
 	end(source, &events);
 }
 
-/* Silence is what --drain ends with. */
-TEST(N2_a_read_is_not_silent_before_the_group_has_taken_us_in)
-{
-	struct pr_source *source = begin();
-	struct pr_events events = { 0 };
-
-	write_numbers(1);
-	rig.flight.begin_until_us = pr_mono_us();
-	CHECK_MSG(source->ops->read(source, &events, 1, &rig.flight, &rig.err) == POSTROOM_OK, "%s",
-		  rig.err.text);
-	CHECK_INT(events.count, 1);
-	end(source, &events);
-}
-
 TEST(D5_a_topic_that_is_missing_is_named_until_it_is_there)
 {
 	struct pr_source *source = begin();

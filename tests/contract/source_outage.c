@@ -113,6 +113,11 @@ TEST(answers_that_come_late_and_byte_by_byte_are_understood)
 	struct pr_source *source = open_source(proxy.port, "readers", AMPLE_MS);
 	struct seen *seen = new_seen();
 
+	proxy.mode = PROXY_BYTES;
+	/* nats.c may miss the end of a greeting that comes in pieces: it is begun anew then. */
+	rig.flight.timeout_ms = 10 * SHORT_MS;
+	check_nothing_comes(source);
+	rig.flight.timeout_ms = AMPLE_MS;
 	for (size_t i = 0; i < 2; i++) {
 		proxy.mode = modes[i];
 		publish_from(i * BATCH, BATCH);
