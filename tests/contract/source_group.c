@@ -24,8 +24,8 @@ TEST(what_an_instance_had_when_its_connection_broke_comes_to_another)
 	struct seen *lost = new_seen(), *seen = new_seen();
 	struct pr_source *dead, *source;
 
-	if (backend->expect_loss)
-		backend->expect_loss();
+	if (backend->take_time)
+		backend->take_time();
 	publish_from(0, BATCH);
 	dead = open_source(proxy.port, "readers", backend->shortest_lease_ms);
 	read_all(dead, lost, BATCH, false);

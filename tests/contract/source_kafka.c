@@ -24,7 +24,7 @@
 
 static bool hurried, patient;
 
-static void expect_loss(void)
+static void take_time(void)
 {
 	patient = true;
 }
@@ -105,7 +105,7 @@ const struct source_backend kafka_backend = {
 	.put_sink_url = put_sink_url,
 	.put_intruder_url = put_intruder_url,
 	.publish_foreign = publish_foreign,
-	.expect_loss = expect_loss,
+	.take_time = take_time,
 	.wrong = { "kafka:", "kafka:///orders", "kafka://localhost", "kafka://localhost/",
 		   "kafka://localhost/a/b", "kafka://localhost/{topic}", "kafka://localhost/..",
 		   "kafka://user:pw@localhost/orders", "kafka://localhost/orders?group=",
