@@ -8,7 +8,9 @@
  * 2. A number is of its channel alone. Ours go on where the last channel's ended, so that an
  *    event of an earlier channel is never taken for one of this.
  * 3. The server sends no more than prefetch ahead; what we have no room for waits on its way.
- * 4. Heartbeats are kept up by read() and keep(): half a lease apart, since that is how long
+ * 4. That there is nothing to read is said by the server: a new consumer asks for the state of
+ *    its queue, which is answered behind whatever the queue had for it.
+ * 5. Heartbeats are kept up by read() and keep(): half a lease apart, since that is how long
  *    we may be silent.
  */
 #include "base/time.h"
@@ -31,6 +33,7 @@ struct amqp_source {
 	uint64_t given;			  /* the last event that was given out */
 	uint64_t acked;			  /* none up to this one is open */
 	int64_t open_us;		  /* since when the one behind it is, if it was given out */
+	bool asked;			  /* for the queue's state, without an answer yet */
 };
 
 /* What the server says of a queue, with what to do about it. */
@@ -57,12 +60,15 @@ static int subscribe(struct amqp_source *amqp, const struct pr_flight *flight, i
 		.queue = amqp_cstring_bytes(amqp->queue),
 		.consumer_tag = amqp_cstring_bytes(amqp->source.consumer),
 	};
+	amqp_queue_declare_t declare = { .queue = amqp_cstring_bytes(amqp->queue), .passive = 1 };
 
 	pr_amqp_put_method(&amqp->link, AMQP_BASIC_QOS_METHOD, &qos);
 	pr_amqp_put_method(&amqp->link, AMQP_BASIC_CONSUME_METHOD, &consume);
 	if (!pr_amqp_expect(&amqp->link, AMQP_BASIC_QOS_OK_METHOD, flight, until_us, err) ||
 	    !pr_amqp_expect(&amqp->link, AMQP_BASIC_CONSUME_OK_METHOD, flight, until_us, err))
 		return explain(amqp, err);
+	pr_amqp_put_method(&amqp->link, AMQP_QUEUE_DECLARE_METHOD, &declare);
+	amqp->asked = true;
 	return POSTROOM_OK;
 }
 
@@ -102,6 +108,8 @@ static int heed(struct amqp_source *amqp, const struct pr_amqp_frame *frame, str
 {
 	const amqp_channel_close_t *close = frame->decoded;
 
+	if (frame->type == AMQP_FRAME_METHOD && frame->method == AMQP_QUEUE_DECLARE_OK_METHOD)
+		amqp->asked = false;
 	if (frame->type == AMQP_FRAME_METHOD && frame->method == AMQP_BASIC_CANCEL_METHOD)
 		return pr_err_set(err, POSTROOM_UNAVAILABLE,
 				  "%s port %d gives us nothing more of the queue \"%s\": it has "
@@ -165,12 +173,17 @@ static int give_all(struct amqp_source *amqp, struct pr_events *events, size_t l
 static int await(struct amqp_source *amqp, struct pr_events *events, size_t limit,
 		 const struct pr_flight *flight, struct pr_err *err)
 {
+	int64_t answer_until_us = pr_mono_us() + flight->timeout_ms * 1000;
 	size_t before = events->count;
 	int status = give_all(amqp, events, limit, err);
 
 	while (status >= 0 && events->count == before) {
-		status = pr_amqp_transfer(&amqp->link, flight, flight->begin_until_us, err);
-		if (status < 0 && err->native == ETIMEDOUT)
+		int64_t until_us = flight->begin_until_us;
+
+		if (amqp->asked && until_us < answer_until_us)
+			until_us = answer_until_us;
+		status = pr_amqp_transfer(&amqp->link, flight, until_us, err);
+		if (status < 0 && err->native == ETIMEDOUT && !amqp->asked)
 			return POSTROOM_OK;
 		if (status >= 0)
 			status = give_all(amqp, events, limit, err);

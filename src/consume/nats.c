@@ -26,7 +26,10 @@
 /* Behind a message, for the next or for the server's word that there is none. */
 #define LINGER_US 100000
 #define SHORTEST_US 1000 /* that a server is asked to wait */
-#define TRIES 2		 /* of a read; between them the consumer is made again */
+/* The same of a new connection, and what its answer may take: until then silence says nothing. */
+#define FIRST_SHORTEST_US 50000
+#define FIRST_US 2000000
+#define TRIES 2 /* of a read; between them the consumer is made again */
 
 static int lost(natsStatus status, struct pr_err *err)
 {
@@ -258,6 +261,7 @@ struct reading {
 	size_t limit, count, bytes;
 	int64_t until_us;
 	int64_t last_us; /* when the last one came */
+	bool first;	 /* of its connection */
 	bool plain;	 /* one is asked for, whatever it is */
 	bool ended;	 /* it sends no more of what was asked for */
 	bool full;
@@ -271,12 +275,13 @@ static int ask_for_more(struct pr_nats_source *nats, struct reading *reading,
 	char subject[sizeof("$JS.API.CONSUMER.MSG.NEXT..") + 2 * PR_NATS_NAME_MAX];
 	char content[200];
 	int64_t left_us = reading->until_us - pr_mono_us();
+	int64_t shortest_us = reading->first ? FIRST_SHORTEST_US : SHORTEST_US;
 
 	/* So often must it speak, that its silence means something. */
 	if (left_us > flight->timeout_ms * 1000 / 2)
 		left_us = flight->timeout_ms * 1000 / 2;
-	if (left_us < SHORTEST_US)
-		left_us = SHORTEST_US;
+	if (left_us < shortest_us)
+		left_us = shortest_us;
 	if (nats->asked_us == 0)
 		nats->asked_us = pr_mono_us();
 	snprintf(subject, sizeof(subject), "$JS.API.CONSUMER.MSG.NEXT.%s.%s", nats->source.url.path,
@@ -380,6 +385,8 @@ static int wait_for_more(struct pr_nats_source *nats, struct reading *reading,
 		until_us = reading->last_us + LINGER_US;
 	else if (pr_stop_requested(flight->stop))
 		return pr_err_set(err, POSTROOM_STOPPED, "stopped before anything came");
+	else if (reading->first && until_us < nats->asked_us + FIRST_US)
+		until_us = nats->asked_us + FIRST_US;
 	if (nats->asked_us && patience_us < until_us)
 		until_us = patience_us;
 	status = pr_nats_turn(&nats->link, flight, until_us, err);
@@ -407,7 +414,8 @@ static int fetch(struct pr_nats_source *nats, struct reading *reading,
 		if (status == POSTROOM_OK)
 			status = take_what_came(nats, reading, err);
 		if (reading->full || reading->refused ||
-		    (reading->count > 0 && (reading->ended || reading->plain)))
+		    (reading->count > 0 && (reading->ended || reading->plain)) ||
+		    (reading->ended && pr_mono_us() >= reading->until_us))
 			break;
 		/* Others wait already, or the first is too long: we stand in line for one. */
 		if (reading->ended)
@@ -426,9 +434,12 @@ static int explain(const struct pr_nats_source *nats, struct pr_err *err)
 static int read_more(struct pr_nats_source *nats, struct reading *reading,
 		     const struct pr_flight *flight, struct pr_err *err)
 {
-	struct pr_nats_wait wait = { .flight = flight, .until_us = reading->until_us };
-	int status = pr_nats_connect(&nats->link, flight, reading->until_us, err);
+	struct pr_nats_wait wait = { .flight = flight,
+				     .until_us = pr_mono_us() + flight->timeout_ms * 1000 };
+	uint64_t before = nats->link.connections;
+	int status = pr_nats_connect(&nats->link, flight, wait.until_us, err);
 
+	reading->first = nats->link.connections != before || !nats->ready;
 	if (status == POSTROOM_OK && nats->given.len > 0)
 		status = give_back(nats, &wait, err);
 	for (int tries = 0; tries < TRIES && status == POSTROOM_OK; tries++) {

@@ -237,6 +237,19 @@ static redisReply *entries_of(const redisReply *reply)
 	return stream->element[1];
 }
 
+/* What was deleted has an id too, and nothing else. */
+static bool have_ids(const redisReply *entries)
+{
+	for (size_t i = 0; i < entries->elements; i++) {
+		const redisReply *entry = entries->element[i];
+
+		if (entry->type != REDIS_REPLY_ARRAY || entry->elements == 0 ||
+		    entry->element[0]->type != REDIS_REPLY_STRING)
+			return false;
+	}
+	return true;
+}
+
 static const char *entry_id(const void *list, size_t i)
 {
 	return ((const redisReply *)list)->element[i]->element[0]->str;
@@ -284,6 +297,10 @@ static int read_own(struct redis_source *redis, struct pr_events *events, size_t
 	if (!reply)
 		return status;
 	entries = entries_of(reply);
+	if (entries && !have_ids(entries)) {
+		freeReplyObject(reply);
+		return refused(redis, "XREADGROUP was not answered as it should be", err);
+	}
 	redis->from[0] = '\0';
 	if (entries && entries->elements > 0) {
 		snprintf(redis->from, sizeof(redis->from), "%s",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where events come from. A source is one file, one const struct, one line in
- * the array of source.c; contract/source.c runs over every one of them.
+ * the array of source.c; contract/source*.c run over every one of them.
  *
  * Each intake thread has its own instance, used by it alone. What has been read is
  * the source's until it is acknowledged: a broker gives it to somebody else when we

@@ -309,6 +309,7 @@ static int take_wire(struct pr_nats_link *link, struct pr_err *err)
 		status = subscribe(link);
 	if (status == NATS_OK) {
 		link->patience_us[link->server] = 0;
+		link->connections++;
 		return POSTROOM_OK;
 	}
 	if (status == NATS_CONNECTION_AUTH_FAILED)

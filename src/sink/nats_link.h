@@ -27,6 +27,7 @@ struct pr_nats_link {
 	int64_t patience_us[PR_NATS_SERVERS_MAX]; /* with such a one; 0: as at first */
 	struct pr_nats_wire *wire;		  /* NULL: no connection */
 	natsConnection *connection;		  /* the wire's */
+	uint64_t connections;			  /* that there have been */
 	natsSubscription *answers;		  /* to inbox, ".", and anything behind it */
 	char inbox[PR_NATS_INBOX_SIZE];
 	natsMsg *waste[PR_NATS_WASTE_MAX]; /* to be destroyed */

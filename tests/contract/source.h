@@ -23,6 +23,8 @@ struct source_backend {
 	void (*put_intruder_url)(struct pr_buf *out, const char *host, int port, const char *name);
 	/* As any other program would: a body, and nothing else that it must not have. */
 	void (*publish_foreign)(const struct server *server, const char *name, const char *body);
+	/* Instances will come and go; said before the first of them is opened. May be NULL. */
+	void (*take_time)(void);
 	const char *wrong[16]; /* URLs that it must refuse at open */
 	bool makes; /* whatever is read from is made, so that it is never missing */
 	bool shares;   /* two instances of a group have events at the same time */

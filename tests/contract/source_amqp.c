@@ -352,3 +352,21 @@ TEST(N2_a_user_who_may_not_read_is_an_outage)
 	CHECK(!strstr(rig.err.text, "the-secret"));
 	end(source);
 }
+
+TEST(N2_a_user_who_may_read_the_queue_and_nothing_else_can)
+{
+	struct pr_source *source = start();
+	const char *url;
+
+	pr_source_close(source);
+	amqp_control("add_user reader the-secret");
+	amqp_control("set_permissions reader '^$' '^$' '.*'");
+	url = pr_arena_printf(&rig.arena, "amqp://reader:the-secret@localhost:%d//%s", server.port,
+			      own("read"));
+	CHECK_INT(pr_source_open(url, "readers", AMPLE_MS, &source, &rig.err), POSTROOM_OK);
+	publish("a");
+	expect_one(source, "a");
+	CHECK_INT(ack(source), POSTROOM_OK);
+	CHECK_MSG(try_read(source, LIMIT, SHORT_MS) == POSTROOM_OK, "%s", rig.err.text);
+	end(source);
+}

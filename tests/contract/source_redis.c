@@ -5,8 +5,11 @@
 #include "base/time.h"
 #include "servers/redis.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static void put_url(struct pr_buf *out, const char *host, int port, const char *name)
 {
@@ -357,4 +360,40 @@ TEST(K6_rediss_reads_through_tls)
 	CHECK_STR(events.list->id, "a");
 	ack();
 	end();
+}
+
+/* Somebody who has an answer to everything. */
+static void *answer_oddly(void *context)
+{
+	static const char odd[] = "*1\r\n*2\r\n$6\r\norders\r\n*1\r\n$3\r\n1-0\r\n";
+	int fd = accept4(*(int *)context, NULL, NULL, SOCK_CLOEXEC);
+	char asked[1000];
+
+	while (recv(fd, asked, sizeof(asked), 0) > 0)
+		send(fd, odd, strlen(odd), MSG_NOSIGNAL);
+	close(fd);
+	return NULL;
+}
+
+TEST(entries_that_are_none_are_an_outage)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	pthread_t other;
+
+	rig_init(&rig);
+	server.port = server_free_port();
+	address.sin_port = htons((in_port_t)server.port);
+	CHECK(bind(listener, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+	      listen(listener, 1) == 0);
+	CHECK(pthread_create(&other, NULL, answer_oddly, &listener) == 0);
+	source = open_as(":" REDIS_PASSWORD, "orders");
+	CHECK_INT(try_read(AMPLE_MS), POSTROOM_UNAVAILABLE);
+	CHECK_CONTAINS(rig.err.text, "XREADGROUP was not answered as it should be");
+	pr_source_close(source);
+	pthread_join(other, NULL);
+	close(listener);
+	pr_events_release(&events);
+	rig_release(&rig);
 }

@@ -17,17 +17,51 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define HOST "127.0.0.1"
 #define PUSH_MAX 100
+#define SECOND_NS 1000000000
+
+static atomic_int speed = 1;
+static _Atomic int64_t hurried_ns; /* since when it is that */
+
+/*
+ * The library's clock, instead of libc's. The mock cluster waits three seconds for the members
+ * of a new group, and has no setting for that.
+ */
+__attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct timespec *now)
+{
+	long status = syscall(SYS_clock_gettime, id, now);
+	int64_t ns;
+
+	if (status != 0 || id != CLOCK_MONOTONIC || speed == 1)
+		return (int)status;
+	ns = now->tv_sec * (int64_t)SECOND_NS + now->tv_nsec;
+	ns = hurried_ns + (ns - hurried_ns) * speed;
+	now->tv_sec = ns / SECOND_NS;
+	now->tv_nsec = ns % SECOND_NS;
+	return 0;
+}
+
+static void hurry(int times)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	hurried_ns = now.tv_sec * (int64_t)SECOND_NS + now.tv_nsec;
+	speed = times;
+}
 
 /* A number in a file; 0 if there is none. */
 static int read_number(const char *path)
@@ -69,6 +103,10 @@ static bool obey(rd_kafka_mock_cluster_t *cluster, const char *line)
 		for (int i = 0; i < count; i++)
 			rd_kafka_mock_push_request_errors(cluster, (int16_t)api, 1,
 							  (rd_kafka_resp_err_t)code);
+		return true;
+	}
+	if (sscanf(line, "hurry %d", &count) == 1 && speed == 1) {
+		hurry(count);
 		return true;
 	}
 	return false;
