@@ -235,7 +235,7 @@ const struct cli_command cmd_consume = {
 		 "It runs until SIGTERM or SIGINT: then it finishes or gives back what is in flight and "
 		 "exits 0. Any number of consumers may share a handler.",
 	.examples = "postroom consume --handler books --from redis://localhost/orders "
-		    "--sql \"INSERT INTO ledger SELECT \\$2, \\$1->>'cents'\"\n"
+		    "--sql \"INSERT INTO ledger SELECT \\$2, (\\$1->>'cents')::int\"\n"
 		    "postroom consume --handler mail --from amqp://localhost/%2F/orders "
 		    "--exec ./send-mail.sh --timeout 30s\n"
 		    "postroom consume --handler import --exec ./import.sh --workers 4 --timeout 1h",

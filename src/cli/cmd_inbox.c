@@ -408,8 +408,8 @@ const struct cli_command cmd_inbox = {
 		 "stdin; without one there is none. list is newest first. show without HANDLER "
 		 "shows what every handler made of the event. retry makes what is dead pending "
 		 "again. purge deletes for good, in small transactions: what is deleted is new "
-		 "when it comes again. The relay purges what has been completed for longer than "
-		 "its --inbox-retention.",
+		 "when it comes again. relay and consume purge what has been completed for longer "
+		 "than their --inbox-retention, whichever handler it is of.",
 	.examples = "postroom inbox submit invoices c-17 '{\"order\": 17}'\n"
 		    "postroom inbox show invoices c-17\n"
 		    "postroom inbox list --status dead\n"

@@ -47,7 +47,7 @@ const char *pr_event_digest(struct pr_arena *arena, const struct pr_span *parts,
 	char *text;
 
 	for (size_t i = 0; done && i < count; i++)
-		done = EVP_DigestUpdate(context, &parts[i].len, sizeof(parts[i].len)) &&
+		done = EVP_DigestUpdate(context, "", i > 0) &&
 		       EVP_DigestUpdate(context, parts[i].data, parts[i].len);
 	done = done && EVP_DigestFinal_ex(context, digest, &len);
 	EVP_MD_CTX_free(context);

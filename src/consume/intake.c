@@ -198,6 +198,13 @@ static bool leave_as_bytes(struct pr_intake *intake, struct pr_arrival *arrival,
 	return true;
 }
 
+static enum pr_in_order order_of(const struct pr_consume_config *config)
+{
+	if (!config->ordered)
+		return PR_ORDER_NONE;
+	return config->relay.policy.block ? PR_ORDER_DEAD : PR_ORDER_UNFINISHED;
+}
+
 /* The next n arrivals in one transaction. */
 static int take_in(struct pr_intake *intake, struct pr_arrival *arrivals, size_t n, size_t *ret_at,
 		   struct pr_err *err)
@@ -210,7 +217,7 @@ static int take_in(struct pr_intake *intake, struct pr_arrival *arrivals, size_t
 	if (status < 0)
 		return status;
 	return intake->store->ops->take_in(intake->store, config->relay.scope.ns,
-					   config->statement, config->ordered, arrivals, n, ret_at,
+					   config->statement, order_of(config), arrivals, n, ret_at,
 					   err);
 }
 

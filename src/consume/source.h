@@ -39,7 +39,10 @@ void pr_events_release(struct pr_events *events);
 /* A zeroed event at the end, or NULL when there is no memory. */
 struct pr_event *pr_events_add(struct pr_events *events);
 
-/* "sha256:…" of the parts, each with its end: for what has no place of its own. NULL: no memory. */
+/*
+ * "sha256:…" of the parts with a zero byte between them, the same on every machine: for what
+ * has no place of its own. NULL: no memory.
+ */
 const char *pr_event_digest(struct pr_arena *arena, const struct pr_span *parts, size_t count);
 
 struct pr_source;

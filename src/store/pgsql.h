@@ -495,8 +495,8 @@ extern const struct pgsql_step pr_pgsql_begin;
 
 /* pgsql_arrive.c */
 int pr_pgsql_take_in(struct postroom_store *store, const char *handler, const char *statement,
-		     bool ordered, struct pr_arrival *arrivals, size_t count, size_t *ret_at,
-		     struct pr_err *err);
+		     enum pr_in_order order, struct pr_arrival *arrivals, size_t count,
+		     size_t *ret_at, struct pr_err *err);
 int pr_pgsql_progress(struct postroom_store *store, const struct pr_progress *progress,
 		      struct pr_err *err);
 

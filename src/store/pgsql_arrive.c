@@ -10,8 +10,9 @@
  * 3. Two round trips, however many: one that writes them and tells which are new,
  *    one that runs the statement for these and commits.
  * 4. Where keys order, what has an unfinished earlier one of its key is written as
- *    a job instead, and the claim's order holds for it. So it is if the earlier one is
- *    another consumer's and was committed only after we had looked.
+ *    a job instead, and the claim's order holds for it; where the dead block, they too
+ *    are waited for. So it is if the earlier one is another consumer's and was committed
+ *    only after we had looked.
  * 5. What is told about an event is told after the commit.
  */
 #include "store/pgsql.h"
@@ -58,16 +59,18 @@ _Static_assert(PR_ARRIVE_DONE == 0 && PR_ARRIVE_PENDING == 1 && PR_ARRIVE_DEAD =
 	"SELECT n, how FROM written JOIN decided USING (seq)"
 
 /* One by one, and none of them hashed: see internals/postgres.md. */
-#define UNFINISHED(condition)                                                               \
+#define BEFORE(condition)                                                                   \
 	"(SELECT true FROM {schema}{table} AS t WHERE t.key = g.key AND t.topic = g.topic "  \
 	"AND t.namespace = $1::text AND " condition " LIMIT 1)"
 
-/* Behind one that is unfinished, or one of this call that will be. */
+/* Behind one that is unfinished, or one of this call that will be; $13: or dead. */
 #define IN_ORDER                                                                            \
 	"CASE WHEN as_said = 0 AND key IS NOT NULL AND coalesce("                            \
-	UNFINISHED("t.apart = 1 AND t.status IN ('pending', 'active')") ", "                 \
-	UNFINISHED("t.apart = 2 AND t.status = 'pending'") ", "                              \
-	"bool_or(CASE WHEN as_said = 1 THEN (SELECT true FROM {schema}{table} AS t "         \
+	BEFORE("t.apart = 1 AND t.status IN ('pending', 'active')") ", "                     \
+	BEFORE("t.apart = 2 AND t.status = 'pending'") ", "                                  \
+	"CASE WHEN $13::boolean THEN " BEFORE("t.status = 'dead'") " END, "                  \
+	"bool_or(CASE WHEN as_said = 1 OR (as_said = 2 AND $13::boolean) "                   \
+	"THEN (SELECT true FROM {schema}{table} AS t "                                       \
 	"WHERE t.id = g.id AND t.handler_name = $1::text LIMIT 1) IS NULL END) "             \
 	"OVER (PARTITION BY topic, key ORDER BY n), false) THEN 1 ELSE as_said END"
 
@@ -78,7 +81,7 @@ static const char take_in_ordered[] = TAKE_IN(IN_ORDER);
 struct arriving {
 	const char *handler;
 	const char *statement; /* NULL: nothing is to be done */
-	bool ordered;
+	enum pr_in_order order;
 	bool done;    /* some are to arrive so */
 	size_t first; /* of them */
 	struct pr_arrival *arrivals;
@@ -153,12 +156,14 @@ static int write_down(struct pgsql_store *store, struct arriving *arriving, stru
 {
 	struct pgsql_params params = { 0 }, no_params = { 0 };
 	struct pgsql_step steps[4], *insert;
-	bool in_order = arriving->done && arriving->ordered;
+	bool in_order = arriving->done && arriving->order != PR_ORDER_NONE;
 	size_t count = 0;
 	int status = add_arrivals(store, arriving, &params, err);
 
 	if (status < 0)
 		return status;
+	if (in_order)
+		pr_pgsql_text(&params, arriving->order == PR_ORDER_DEAD ? "t" : "f");
 	if (arriving->done)
 		steps[count++] = pr_pgsql_begin;
 	/* Keys are looked for by their index, whatever the statistics say; the statement's plan is its own. */
@@ -227,7 +232,8 @@ static int write_down_in_order(struct pgsql_store *store, struct arriving *arriv
 {
 	int status = write_down(store, arriving, err);
 
-	while (status >= 0 && arriving->done && arriving->ordered && must_look_again(arriving)) {
+	while (status >= 0 && arriving->done && arriving->order != PR_ORDER_NONE &&
+	       must_look_again(arriving)) {
 		store->base.ops->rollback(&store->base);
 		status = write_down(store, arriving, err);
 	}
@@ -297,13 +303,13 @@ static int take_all_in(struct pgsql_store *store, struct arriving *arriving, siz
 }
 
 int pr_pgsql_take_in(struct postroom_store *base, const char *handler, const char *statement,
-		     bool ordered, struct pr_arrival *arrivals, size_t count, size_t *ret_at,
-		     struct pr_err *err)
+		     enum pr_in_order order, struct pr_arrival *arrivals, size_t count,
+		     size_t *ret_at, struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
 	struct arriving arriving = { .handler = handler,
 				     .statement = statement,
-				     .ordered = ordered,
+				     .order = order,
 				     .arrivals = arrivals,
 				     .count = count };
 	int status = POSTROOM_OK;

@@ -333,8 +333,8 @@ int pr_sqlite_effect_end(struct sqlite_store *store, int status, struct pr_err *
 
 /* sqlite_job.c */
 int pr_sqlite_take_in(struct postroom_store *store, const char *handler, const char *statement,
-		      bool ordered, struct pr_arrival *arrivals, size_t count, size_t *ret_at,
-		      struct pr_err *err);
+		      enum pr_in_order order, struct pr_arrival *arrivals, size_t count,
+		      size_t *ret_at, struct pr_err *err);
 int pr_sqlite_progress(struct postroom_store *store, const struct pr_progress *progress,
 		       struct pr_err *err);
 

@@ -7,7 +7,7 @@
  * 2. The row is written before the effect: who finds it there already has none.
  * 3. In order, nothing overtakes an unfinished one of its key: all of those are in the
  *    index of keys from the moment they are written (sqlite_order.c), save those that
- *    are delayed and have no place in the order yet.
+ *    are delayed and have no place in the order yet; nor a dead one, where those block.
  * 4. A job's progress is written only under its fence, in one statement.
  */
 #include "base/time.h"
@@ -16,7 +16,10 @@
 #define BEFORE                                                                                     \
 	"SELECT 1 FROM {table} AS e INDEXED BY {table}_key WHERE e.key = ?1 AND e.topic = ?2 "     \
 	"AND e.namespace = ?3 AND " PR_SQLITE_IN_ORDER                                             \
-	"AND e.status IN ('pending', '{active}') LIMIT 1"
+	"AND e.status IN ('pending', '{active}') "                                                 \
+	"UNION ALL SELECT 1 FROM {table} AS d INDEXED BY {table}_grave WHERE ?4 AND d.key = ?1 "   \
+	"AND d.topic = ?2 AND d.namespace = ?3 AND d.key IS NOT NULL AND d.apart = 3 "             \
+	"AND d.status = 'dead' LIMIT 1"
 
 #define ARRIVE                                                                                     \
 	"INSERT INTO {table} (id, handler_name, topic, key, content_type, headers, payload, "      \
@@ -37,8 +40,8 @@
 	"checkpoint = coalesce(?7, checkpoint), updated_at = ?8 "                                  \
 	"WHERE id = ?1 AND handler_name = ?2 AND status = '{active}' AND claims = ?3"
 
-/* Is an earlier one of its key unfinished? */
-static int look_before(struct sqlite_store *store, const char *handler,
+/* Does an earlier one of its key hold it back? */
+static int look_before(struct sqlite_store *store, const char *handler, enum pr_in_order order,
 		       const struct pr_arrival *arrival, bool *ret, struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_BEFORE, &pr_table_inbox, BEFORE, err);
@@ -50,6 +53,7 @@ static int look_before(struct sqlite_store *store, const char *handler,
 	pr_sqlite_bind(stmt, 1, arrival->key);
 	pr_sqlite_bind(stmt, 2, arrival->topic);
 	pr_sqlite_bind(stmt, 3, handler);
+	sqlite3_bind_int(stmt, 4, order == PR_ORDER_DEAD);
 	rc = sqlite3_step(stmt);
 	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
 		status = pr_sqlite_fail(store->db, store, "taking events in", err);
@@ -96,7 +100,8 @@ static void bind_arrival(sqlite3_stmt *stmt, const char *handler, const struct p
 }
 
 static int take_one(struct sqlite_store *store, const char *handler, const char *statement,
-		    bool ordered, struct pr_arrival *arrival, bool *ret_effect, struct pr_err *err)
+		    enum pr_in_order order, struct pr_arrival *arrival, bool *ret_effect,
+		    struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_ARRIVE, &pr_table_inbox, ARRIVE, err);
 	const struct sqlite_event event = {
@@ -112,8 +117,8 @@ static int take_one(struct sqlite_store *store, const char *handler, const char 
 
 	if (!stmt)
 		return err->status;
-	if (ordered && arrival->key && how == PR_ARRIVE_DONE)
-		status = look_before(store, handler, arrival, &waits, err);
+	if (order != PR_ORDER_NONE && arrival->key && how == PR_ARRIVE_DONE)
+		status = look_before(store, handler, order, arrival, &waits, err);
 	if (waits)
 		how = PR_ARRIVE_PENDING;
 	if (status < 0)
@@ -132,8 +137,8 @@ static int take_one(struct sqlite_store *store, const char *handler, const char 
 }
 
 int pr_sqlite_take_in(struct postroom_store *base, const char *handler, const char *statement,
-		      bool ordered, struct pr_arrival *arrivals, size_t count, size_t *ret_at,
-		      struct pr_err *err)
+		      enum pr_in_order order, struct pr_arrival *arrivals, size_t count,
+		      size_t *ret_at, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
 	size_t at = 0;
@@ -144,7 +149,7 @@ int pr_sqlite_take_in(struct postroom_store *base, const char *handler, const ch
 	for (size_t i = 0; status >= 0 && i < count; i++) {
 		bool effect;
 
-		status = take_one(store, handler, statement, ordered, &arrivals[i], &effect, err);
+		status = take_one(store, handler, statement, order, &arrivals[i], &effect, err);
 		/* For what only the commit finds wrong the last one is as good as any. */
 		if (status < 0 || effect)
 			at = i;

@@ -70,6 +70,13 @@ enum pr_arriving {
 	PR_ARRIVE_DEAD	   /* nobody can handle it, but it is not lost */
 };
 
+/* What an event that is to arrive done waits behind, of those before it with its topic and key. */
+enum pr_in_order {
+	PR_ORDER_NONE,	     /* nothing */
+	PR_ORDER_UNFINISHED, /* what is not completed yet, save the dead */
+	PR_ORDER_DEAD	     /* the dead too, which hold their key back until an operator acts */
+};
+
 /* An event for one handler, checked. Its strings are the caller's. */
 struct pr_arrival {
 	const char *id;
@@ -186,14 +193,14 @@ struct pr_store_ops {
 	/*
 	 * Takes events into the inbox, all in one transaction: each whose id and handler
 	 * are new as its how says. For those that arrive done, statement is run with the
-	 * event as its parameters (1 payload, 2 id, 3 topic, 4 key, 5 headers). ordered: what
-	 * has an unfinished earlier one of its topic and key waits behind it instead.
+	 * event as its parameters (1 payload, 2 id, 3 topic, 4 key, 5 headers), save for
+	 * those that have to wait for others by the order: they arrive pending.
 	 * When the statement fails everything is rolled back, *ret_at is whose it was, and
 	 * the status is POSTROOM_TX_ABORTED; other failures are not the event's fault.
 	 */
 	int (*take_in)(struct postroom_store *store, const char *handler, const char *statement,
-		       bool ordered, struct pr_arrival *arrivals, size_t count, size_t *ret_at,
-		       struct pr_err *err);
+		       enum pr_in_order order, struct pr_arrival *arrivals, size_t count,
+		       size_t *ret_at, struct pr_err *err);
 	/*
 	 * Completes a claimed job and runs statement with it, in one transaction. As in
 	 * take_in, POSTROOM_TX_ABORTED is the statement's own failure, and

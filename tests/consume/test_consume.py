@@ -97,6 +97,21 @@ def D6_ordered_events_wait_behind_a_failing_one_of_their_key(postroom, sql, ledg
     assert order.index(15) > order.index(18)
 
 
+def D6_behind_a_dead_one_that_blocks_its_key_waits_for_the_operator(postroom, sql, ledger):
+    def lines(*numbers):
+        return events(*({'id': f'e{n}', 'topic': 't', 'key': 'odd' if n % 2 else 'even', 'payload': {'n': n}}
+                        for n in numbers))
+    block = ('--sql', BOOK, '--ordered', '--on-dead', 'block', '--max-attempts', '1')
+    consume(postroom, *block, lines=lines(11, 12, 13, 14, 15))
+    consume(postroom, *block, lines=lines(16, 17))
+    assert [row[0] for row in ledger()] == [11, 12, 14, 16]
+    assert [inbox(postroom)[f'e{n}']['status'] for n in (13, 15, 17)] == ['dead', 'pending', 'pending']
+    sql('UPDATE postroom_inbox SET payload = \'{"n": 113}\' WHERE id = ?', 'e13')
+    postroom.ok('inbox', 'retry', 'h', 'e13')
+    postroom.ok('consume', '--handler', 'h', *block, '--drain')
+    assert [row[0] for row in ledger()][4:] == [15, 17, 113]
+
+
 def D6_without_it_they_do_not_wait(postroom, ledger):
     lines = events(*({'id': f'e{n}', 'topic': 't', 'key': 'k', 'payload': {'n': n}} for n in range(12, 16)))
     log = consume(postroom, '--sql', BOOK, '--max-attempts', '2', lines=lines).err

@@ -139,6 +139,56 @@ TEST(D6_in_order_an_event_waits_behind_an_unfinished_one_of_its_key)
 	CHECK_STR(job_status("k4"), "completed");
 }
 
+TEST(D6_where_the_dead_block_an_event_waits_behind_a_dead_one_of_its_key)
+{
+	struct pr_arrival events[] = {
+		ARRIVAL(.id = "k1", .key = "k", .how = PR_ARRIVE_DEAD, .error = "no"),
+		ARRIVAL(.id = "k2", .key = "k"),
+		ARRIVAL(.id = "l1", .key = "l"),
+		ARRIVAL(.id = "u1", .key = "k", .topic = "u"),
+	};
+	struct pr_arrival later = ARRIVAL(.id = "k3", .key = "k");
+	struct pr_arrival other = ARRIVAL(.id = "k3", .key = "k");
+	struct postroom_batch batch = { 0 };
+	struct pr_err err = { 0 };
+	size_t at;
+
+	ledger_make();
+	taken_in(PR_ORDER_DEAD, events, 4);
+	CHECK(!events[0].waits && events[1].waits && !events[2].waits && !events[3].waits);
+	taken_in(PR_ORDER_DEAD, &later, 1);
+	CHECK(later.waits);
+	CHECK_INT(store->ops->take_in(store, "g", ledger_statement(), PR_ORDER_DEAD, &other, 1, &at,
+				      &err),
+		  POSTROOM_OK);
+	CHECK(!other.waits);
+	CHECK_INT(ledger(), 3);
+	JOBS(store, &batch, .block = true);
+	CHECK_STR(jobs_in(&batch), "");
+	/* Who is called back joins its key at the end, as in the outbox. */
+	CHECK_INT(postroom_inbox_retry(store, "h", "k1"), POSTROOM_OK);
+	CHECK_STR(jobs_done(false), "k2 k3 k1 ");
+	later = ARRIVAL(.id = "k4", .key = "k");
+	taken_in(PR_ORDER_DEAD, &later, 1);
+	CHECK(!later.waits);
+	pr_batch_release(&batch);
+}
+
+TEST(D6_where_they_do_not_it_passes_the_dead)
+{
+	struct pr_arrival events[] = {
+		ARRIVAL(.id = "k1", .key = "k", .how = PR_ARRIVE_DEAD, .error = "no"),
+		ARRIVAL(.id = "k2", .key = "k"),
+	};
+	struct pr_arrival later = ARRIVAL(.id = "k3", .key = "k");
+
+	ledger_make();
+	taken_in(PR_ORDER_UNFINISHED, events, 2);
+	taken_in(PR_ORDER_UNFINISHED, &later, 1);
+	CHECK(!events[1].waits && !later.waits);
+	CHECK_INT(ledger(), 2);
+}
+
 TEST(D6_without_order_an_event_waits_for_nobody)
 {
 	struct pr_arrival events[] = {

@@ -33,14 +33,14 @@ void jobs_shift(const char *column, int64_t seconds);
 struct pr_arrival arrival(struct pr_arrival event);
 #define ARRIVAL(...) arrival((struct pr_arrival){ __VA_ARGS__ })
 /* Takes them in with the ledger's statement. */
-int take_in(bool ordered, struct pr_arrival *arrivals, size_t count, size_t *ret_at,
+int take_in(enum pr_in_order order, struct pr_arrival *arrivals, size_t count, size_t *ret_at,
 	    struct pr_err *err);
 /* The same, which must work. */
-void taken_in(bool ordered, struct pr_arrival *arrivals, size_t count);
-#define TAKE_IN(ordered, ...)                                                                      \
+void taken_in(enum pr_in_order order, struct pr_arrival *arrivals, size_t count);
+#define TAKE_IN(order, ...)                                                                      \
 	do {                                                                                       \
 		struct pr_arrival these[] = { __VA_ARGS__ };                                       \
-		taken_in(ordered, these, sizeof(these) / sizeof(these[0]));                        \
+		taken_in(order, these, sizeof(these) / sizeof(these[0]));                        \
 	} while (0)
 
 /* A table for effects, what writes into it, and how much is in it. */

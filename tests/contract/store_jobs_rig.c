@@ -108,18 +108,18 @@ struct pr_arrival arrival(struct pr_arrival event)
 	return event;
 }
 
-int take_in(bool ordered, struct pr_arrival *arrivals, size_t count, size_t *ret_at,
+int take_in(enum pr_in_order order, struct pr_arrival *arrivals, size_t count, size_t *ret_at,
 	    struct pr_err *err)
 {
-	return store->ops->take_in(store, "h", ledger_statement(), ordered, arrivals, count, ret_at,
+	return store->ops->take_in(store, "h", ledger_statement(), order, arrivals, count, ret_at,
 				   err);
 }
 
-void taken_in(bool ordered, struct pr_arrival *arrivals, size_t count)
+void taken_in(enum pr_in_order order, struct pr_arrival *arrivals, size_t count)
 {
 	struct pr_err err = { 0 };
 	size_t at = 0;
-	int status = take_in(ordered, arrivals, count, &at, &err);
+	int status = take_in(order, arrivals, count, &at, &err);
 
 	CHECK_MSG(status >= 0, "taking in: %d %s", status, err.text);
 }
