@@ -310,7 +310,8 @@ static void *take_in_ordered(void *context)
 /* Both were given the same events, and the other one has failed with the first. */
 PGSQL_TEST(D6_what_another_leaves_unfinished_meanwhile_is_waited_for)
 {
-	struct pr_arrival events[] = { ARRIVAL(.id = "k1", .key = "k"), ARRIVAL(.id = "l1", .key = "l"),
+	struct pr_arrival events[] = { ARRIVAL(.id = "k1", .key = "k"),
+				       ARRIVAL(.id = "l1", .key = "l"),
 				       ARRIVAL(.id = "k2", .key = "k") };
 	struct session *eye = join();
 	pthread_t thread;
