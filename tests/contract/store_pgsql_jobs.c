@@ -405,6 +405,17 @@ PGSQL_TEST(J2_a_job_is_found_by_its_id_however_many_came_after_it)
 	pr_batch_release(&batch);
 }
 
+PGSQL_TEST(U1_tables_that_lack_a_column_are_told_from_tables_that_lack_a_migration)
+{
+	int found = 0;
+
+	sql(app, "ALTER TABLE postroom_inbox DROP COLUMN content_type");
+	CHECK_INT(postroom_inbox_list(store, POSTROOM_INBOX_FILTER(), 1, count_row, &found),
+		  POSTROOM_SCHEMA);
+	CHECK_CONTAINS(postroom_store_errmsg(store), "\"content_type\" does not exist");
+	CHECK_CONTAINS(postroom_store_errmsg(store), "not as this version of Postroom makes them");
+}
+
 static bool would_ring(const char *sql_text)
 {
 	PGnotify *heard;
