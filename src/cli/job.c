@@ -3,8 +3,12 @@
  * 1. A handler whose lease was lost is told so before it does anything: the number of
  *    its claim is not the job's any more.
  * 2. No connection is kept while a handler's command runs: that may take hours.
+ * 3. A step that was done is recorded though the database be away for a moment, or
+ *    somebody's for longer than other commands wait: else it would be done again.
  */
 #include "cli/job.h"
+
+#include "base/time.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -99,6 +103,35 @@ int cli_job_read(struct cli *cli, const char *doing, struct cli_job *ret)
 	return status;
 }
 
+#define PATIENCE_US (INT64_C(60) * 1000000)
+#define PAUSE_MS 250
+
+static int write_down(struct cli *cli, const struct pr_progress *progress, struct pr_err *err)
+{
+	const struct pr_store_config config = {
+		.url = cli->global.db,
+		.busy_wait_ms = CLI_BUSY_WAIT_MS,
+		.schema = cli->global.schema,
+	};
+	struct postroom_store *store = NULL;
+	int status = pr_store_open(&config, &store, err);
+
+	if (status < 0)
+		return status;
+	status = store->ops->progress(store, progress, err);
+	pr_store_close(store);
+	return status;
+}
+
+static void tell_waiting(struct cli *cli, const char *step, const struct pr_err *err)
+{
+	pr_log_event(&cli->log, PR_LOG_WARN, "INBOX_STEP_NOT_RECORDED_YET");
+	pr_log_str(&cli->log, "step", step);
+	pr_log_str(&cli->log, "error", err->text);
+	pr_log_end(&cli->log);
+	pr_log_flush(&cli->log);
+}
+
 int cli_job_write(struct cli *cli, const struct cli_job *job, const char *step, const char *result,
 		  const char *checkpoint)
 {
@@ -110,14 +143,19 @@ int cli_job_write(struct cli *cli, const struct cli_job *job, const char *step, 
 		.result = result,
 		.checkpoint = checkpoint,
 	};
-	struct postroom_store *store = NULL;
+	int64_t until_us = pr_mono_us() + PATIENCE_US;
 	struct pr_err err = { 0 };
-	int status = cli_open_store(cli, CLI_OPEN_EXISTING, &store);
+	bool told = false;
+	int status = write_down(cli, &progress, &err);
 
-	if (status != CLI_DONE)
-		return cli_fail(cli, "%s: the database could not be opened", job->doing);
-	status = store->ops->progress(store, &progress, &err);
-	pr_store_close(store);
+	while (step && (status == POSTROOM_BUSY || status == POSTROOM_UNAVAILABLE) &&
+	       pr_mono_us() < until_us) {
+		if (!told)
+			tell_waiting(cli, step, &err);
+		told = true;
+		pr_stop_wait(NULL, PAUSE_MS);
+		status = write_down(cli, &progress, &err);
+	}
 	if (status == POSTROOM_LEASE_LOST)
 		return lost(cli, job);
 	return status < 0 ? cli_fail(cli, "%s: %s", job->doing, err.text) : CLI_DONE;

@@ -49,6 +49,8 @@ static const char *advice_for(const char *sqlstate)
 	} known[] = {
 		{ "42P01", "; run `postroom migrate`" },
 		{ "42883", "; run `postroom migrate`" },
+		{ "42703", "; the tables are not as this version of Postroom makes them: give it an "
+			   "empty schema or database, and run `postroom migrate`" },
 		{ "3F000", "; create the schema or name another with --schema, then run `postroom migrate`" },
 		{ "28P01", "; check user and password in the database URL" },
 		{ "28000", "; check the user and the server's pg_hba.conf" },

@@ -173,7 +173,8 @@ int pr_pgsql_inbox_list(struct postroom_store *base, const postroom_inbox_filter
 	/* What has an id is found by it, and not by a walk down the index of seq. */
 	result = query(pgsql_store(base), "SELECT " ROW " FROM {schema}postroom_inbox WHERE ",
 		       filter->status, filter->id ? OF_HANDLER "id = $2 " : FILTER,
-		       filter->id ? PAGE("seq + 0") : PAGE("seq"), &params, "reading the inbox", err);
+		       filter->id ? PAGE("seq + 0") : PAGE("seq"), &params, "reading the inbox",
+		       err);
 	if (!result)
 		return err->status;
 	for (int row = 0; row < PQntuples(result); row++) {

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 
 import pytest
@@ -216,6 +217,22 @@ def J2_a_step_is_recorded_though_nobody_takes_its_output(handler):
         result = handler('step', 'a', '--', 'echo', 'done', stdout=full)
     assert result.code == 1
     assert result.err.startswith('postroom: the step was done and is recorded, but can not write to standard output')
+    assert handler.steps() == {'a': 'done\n'}
+
+
+def J2_a_step_that_is_done_is_recorded_when_the_database_is_free_again(handler, db, tmp_path):
+    line = 'echo > begun; until [ -e go ]; do sleep 0.05; done; echo done'
+    with open(tmp_path / 'err', 'wb') as err:
+        step = handler.start('step', 'a', '--', 'sh', '-c', line, stderr=err)
+    wait_until((tmp_path / 'begun').exists, 'the command')
+    other = sqlite3.connect(db, isolation_level=None)
+    other.execute('BEGIN IMMEDIATE')
+    (tmp_path / 'go').touch()
+    wait_until(lambda: 'INBOX_STEP_NOT_RECORDED_YET' in (tmp_path / 'err').read_text() or step.poll() is not None,
+               'the lock to be noticed')
+    other.execute('COMMIT')
+    assert (step.wait(), step.stdout.read()) == (0, b'done\n')
+    assert re.search('INBOX_STEP_NOT_RECORDED_YET step=a error="?.*locked', (tmp_path / 'err').read_text())
     assert handler.steps() == {'a': 'done\n'}
 
 

@@ -467,7 +467,7 @@ TEST(J2_a_step_may_have_any_name_and_any_result)
 
 TEST(J2_steps_that_somebody_has_put_there_stay_as_they_are)
 {
-	static const char *const values[] = { "\"done\"", "\"1\"", "true",     "false", "null",
+	static const char *const values[] = { "\"done\"", "\"1\"", "true",    "false", "null",
 					      "-7",	  "1.5",   "[\"x\"]", "{}" };
 	const size_t n = sizeof(values) / sizeof(values[0]);
 	struct postroom_batch batch = { 0 };
@@ -475,8 +475,9 @@ TEST(J2_steps_that_somebody_has_put_there_stay_as_they_are)
 	char name[2] = "a";
 
 	job_submit("a", NULL);
-	sql(app, "UPDATE postroom_inbox SET steps = '{\"a\":%s,\"b\":%s,\"c\":%s,\"d\":%s,"
-		 "\"e\":%s,\"f\":%s,\"g\":%s,\"h\":%s,\"i\":%s}'",
+	sql(app,
+	    "UPDATE postroom_inbox SET steps = '{\"a\":%s,\"b\":%s,\"c\":%s,\"d\":%s,"
+	    "\"e\":%s,\"f\":%s,\"g\":%s,\"h\":%s,\"i\":%s}'",
 	    values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7],
 	    values[8]);
 	JOBS(store, &batch);

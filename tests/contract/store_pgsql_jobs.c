@@ -310,7 +310,8 @@ static void *take_in_ordered(void *context)
 /* Both were given the same events, and the other one has failed with the first. */
 PGSQL_TEST(D6_what_another_leaves_unfinished_meanwhile_is_waited_for)
 {
-	struct pr_arrival events[] = { ARRIVAL(.id = "k1", .key = "k"), ARRIVAL(.id = "l1", .key = "l"),
+	struct pr_arrival events[] = { ARRIVAL(.id = "k1", .key = "k"),
+				       ARRIVAL(.id = "l1", .key = "l"),
 				       ARRIVAL(.id = "k2", .key = "k") };
 	struct session *eye = join();
 	pthread_t thread;
@@ -402,6 +403,17 @@ PGSQL_TEST(J2_a_job_is_found_by_its_id_however_many_came_after_it)
 	}
 	CHECK_INT(found, 4);
 	pr_batch_release(&batch);
+}
+
+PGSQL_TEST(U1_tables_that_lack_a_column_are_told_from_tables_that_lack_a_migration)
+{
+	int found = 0;
+
+	sql(app, "ALTER TABLE postroom_inbox DROP COLUMN content_type");
+	CHECK_INT(postroom_inbox_list(store, POSTROOM_INBOX_FILTER(), 1, count_row, &found),
+		  POSTROOM_SCHEMA);
+	CHECK_CONTAINS(postroom_store_errmsg(store), "\"content_type\" does not exist");
+	CHECK_CONTAINS(postroom_store_errmsg(store), "not as this version of Postroom makes them");
 }
 
 static bool would_ring(const char *sql_text)
