@@ -489,8 +489,11 @@ struct pgsql_running {
  */
 int pr_pgsql_run_statement(struct pgsql_store *store, struct pgsql_running *running,
 			   struct pr_err *err);
-/* What lost a race is worth another try, a few times; a statement of old, once. */
-bool pr_pgsql_try_again(struct pgsql_store *store, int status, int tries, const struct pr_err *err);
+/*
+ * What lost a race is worth another try, a few times; a statement of old, once. Who always
+ * loses is to blame: *status is POSTROOM_TX_ABORTED then.
+ */
+bool pr_pgsql_try_again(struct pgsql_store *store, int *status, int tries, struct pr_err *err);
 extern const struct pgsql_step pr_pgsql_begin;
 
 /* pgsql_arrive.c */

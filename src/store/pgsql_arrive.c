@@ -294,7 +294,7 @@ static int take_all_in(struct pgsql_store *store, struct arriving *arriving, siz
 		if (status == POSTROOM_TX_ABORTED && running->late && running->count > 1 &&
 		    !running->careful)
 			running->careful = true;
-		else if (!pr_pgsql_try_again(store, status, tries++, err))
+		else if (!pr_pgsql_try_again(store, &status, tries++, err))
 			break;
 	}
 	if (status == POSTROOM_TX_ABORTED)

@@ -281,17 +281,20 @@ static bool is_stale(const struct pgsql_store *store, int status, const struct p
 	       (strcmp(err->sqlstate, "0A000") == 0 || strcmp(err->sqlstate, "26000") == 0);
 }
 
-bool pr_pgsql_try_again(struct pgsql_store *store, int status, int tries, const struct pr_err *err)
+bool pr_pgsql_try_again(struct pgsql_store *store, int *status, int tries, struct pr_err *err)
 {
-	if (tries == 0 && is_stale(store, status, err)) {
+	if (tries == 0 && is_stale(store, *status, err)) {
 		free(store->statement);
 		store->statement = NULL;
 		return true;
 	}
-	if (status != POSTROOM_BUSY || tries >= TRIES ||
+	if (*status != POSTROOM_BUSY ||
 	    (strcmp(err->sqlstate, "40001") != 0 && strcmp(err->sqlstate, "40P01") != 0))
 		return false;
-	return !pr_stop_wait(store->stop, FIRST_PAUSE_MS << tries);
+	if (tries < TRIES)
+		return !pr_stop_wait(store->stop, FIRST_PAUSE_MS << tries);
+	*status = err->status = POSTROOM_TX_ABORTED;
+	return false;
 }
 
 static struct pgsql_params no_params;
@@ -352,6 +355,6 @@ int pr_pgsql_apply(struct postroom_store *base, const char *statement,
 
 	do {
 		status = apply_once(store, statement, job, err);
-	} while (pr_pgsql_try_again(store, status, tries++, err));
+	} while (pr_pgsql_try_again(store, &status, tries++, err));
 	return status;
 }

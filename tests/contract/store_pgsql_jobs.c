@@ -126,6 +126,20 @@ PGSQL_TEST(N2_a_conflict_is_tried_again_and_no_events_fault)
 	CHECK_INT(number(app, "SELECT last_value FROM tries"), 6);
 }
 
+PGSQL_TEST(N2_a_statement_that_always_conflicts_is_to_blame)
+{
+	struct pr_arrival event = ARRIVAL(.id = "e");
+	struct pr_err err = { 0 };
+	size_t at = 99;
+
+	sql(app, "CREATE FUNCTION effect(id text) RETURNS void LANGUAGE plpgsql AS "
+		 "$$BEGIN RAISE EXCEPTION 'never' USING ERRCODE = '40001'; END$$");
+	CHECK_INT(take_in_with("SELECT effect($2)", false, &event, 1, &at, &err),
+		  POSTROOM_TX_ABORTED);
+	CHECK_INT(at, 0);
+	CHECK_CONTAINS(err.text, "never");
+}
+
 PGSQL_TEST(N2_a_table_may_change_while_a_statement_is_kept)
 {
 	const char *statement = "INSERT INTO effects (id) VALUES ($2) RETURNING *";
