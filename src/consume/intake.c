@@ -17,7 +17,6 @@
  */
 #include "base/time.h"
 #include "consume/consume.h"
-#include "relay/worker.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -13,6 +13,9 @@
 
 #define PR_CONCURRENCY_MAX 10000
 
+/* With --drain: how long a sink or a database may stay away before we give up. */
+#define PR_DRAIN_PATIENCE_MS 30000
+
 /* One sink of a configuration and how it may be used. */
 struct pr_relay_sink {
 	const char *name; /* NULL: not from a configuration */

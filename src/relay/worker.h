@@ -17,9 +17,6 @@
 /* A batch's payloads and bodies in memory; a worker has two batches at most. */
 #define PR_BATCH_BYTES ((size_t)8 * 1024 * 1024)
 
-/* With --drain: how long a sink or a database may stay away before we give up. */
-#define PR_DRAIN_PATIENCE_MS 30000
-
 struct pr_worker {
 	struct pr_relay *relay;
 	struct pr_crew *crew;

@@ -197,5 +197,5 @@ void torture(const struct operation *op)
 	CHECK_MSG(n > 1, "%s allocates nothing", op->name);
 	persistent = true;
 	for (n = 1; fail_at(op, n);)
-		n += all ? 1 : 7;
+		n += all ? 1 : 7 * (op->stride ? op->stride : 1);
 }

@@ -68,7 +68,7 @@ static int open_store(void)
 	return status;
 }
 
-TORTURE(E5_no_memory_to_open_a_store, .run = open_store)
+TORTURE(E5_no_memory_to_open_a_store, .run = open_store, .stride = 3)
 
 static void reopen(void)
 {
@@ -77,7 +77,7 @@ static void reopen(void)
 }
 
 TORTURE(U1_no_memory_to_make_the_tables, .prepare = lose_tables, .run = try_make_tables,
-	.done = reopen, .stride = 5)
+	.done = reopen, .stride = 29)
 
 static int make_box(void)
 {
@@ -227,7 +227,7 @@ static void scope_claimed(void)
 }
 
 TORTURE(C2_no_memory_to_claim, .prepare = fill, .run = claim_in_scope, .unchanged = none_claimed,
-	.done = scope_claimed, .one_statement = true)
+	.done = scope_claimed, .one_statement = true, .stride = 3)
 
 static bool any_left(void)
 {

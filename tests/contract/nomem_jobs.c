@@ -52,7 +52,7 @@ static void all_taken_in(void)
 	CHECK_INT(number("SELECT count(*) FROM effects"), 1);
 }
 
-TORTURE(N2_no_memory_to_take_events_in, .prepare = make_effects, .run = take_in, .stride = 3,
+TORTURE(N2_no_memory_to_take_events_in, .prepare = make_effects, .run = take_in, .stride = 7,
 	.unchanged = nothing_taken_in, .done = all_taken_in)
 
 static void claim_job(void)

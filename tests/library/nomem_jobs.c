@@ -48,7 +48,7 @@ static void begun(void)
 }
 
 TORTURE(J1_no_memory_to_begin_a_job, .prepare = submit_begun, .run = begin_job,
-	.unchanged = let_it_run_out, .done = begun)
+	.unchanged = let_it_run_out, .done = begun, .stride = 5)
 
 static void submit_and_begin(void)
 {

@@ -21,7 +21,7 @@ from servers.test_nats import Nats
 from servers.test_redis import Redis
 
 PRODUCER = pathlib.Path(__file__).parent.parent / 'crash' / 'producer.py'
-KILLS = 400 if os.environ.get('POSTROOM_SOAK') else 25
+KILLS = 400 if os.environ.get('POSTROOM_SOAK') else 15
 QUICK = ['--lease', '2s', '--base-delay', '10ms', '--max-delay', '1s', '--max-attempts', '1000', '--log-level', 'warn']
 
 

@@ -84,8 +84,8 @@ TEST_BY_ROW(A2_a_command_whose_lease_another_has_taken_is_ended_and_nothing_is_s
 	while (!was_told("OUTBOX_WORKER_SKIP_PROCESSED id="))
 		nap();
 	CHECK_INT(totals().lost, 1);
-	stop();
 	CHECK_INT(totals().failed, 0);
+	stop();
 	CHECK_INT(rows("processing"), 1);
 	CHECK_INT(number(app, "SELECT attempts FROM postroom_outbox"), 1);
 	CHECK_INT(lines_in("begun"), 1);

@@ -47,7 +47,10 @@ class Redis:
     def ask(self, *command):
         done = subprocess.run(['redis-cli', '-s', self.path, '--json', *command], check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        return json.loads(done.stdout) if done.returncode == 0 and done.stdout else None
+        try:
+            return json.loads(done.stdout) if done.returncode == 0 else None
+        except ValueError:  # what it says while it loads is none
+            return None
 
     def ids(self, stream):
         """Of the entries, in their order, each as often as it is there."""

@@ -431,9 +431,13 @@ CREATE TRIGGER postroom_inbox_ring AFTER INSERT ON {schema}postroom_inbox FOR EA
 CREATE FUNCTION {schema}postroom_inbox_once(id text, handler text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
+DECLARE
+	now_at timestamptz := clock_timestamp();
 BEGIN
-	INSERT INTO {schema}postroom_inbox (id, handler_name, status, processed_at)
-	VALUES (postroom_inbox_once.id, postroom_inbox_once.handler, 'completed', clock_timestamp())
+	INSERT INTO {schema}postroom_inbox (id, handler_name, status, next_attempt_at, created_at,
+		updated_at, processed_at)
+	VALUES (postroom_inbox_once.id, postroom_inbox_once.handler, 'completed', now_at, now_at,
+		now_at, now_at)
 	ON CONFLICT (id, handler_name) DO NOTHING;
 	RETURN FOUND;
 END $$;
