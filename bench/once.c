@@ -3,7 +3,8 @@
  * A consumer: a small business write and the note that the event was seen, one
  * transaction for each event.
  *
- *	once bare URL COUNT	the note is a plain INSERT into the table bare_seen
+ *	once plain URL COUNT	the note is a row of a table that has a primary key and nothing else
+ *	once bare URL COUNT	it is a plain INSERT into the inbox
  *	once postroom URL COUNT	it is postroom_inbox_once()
  *
  * Prints the seconds taken and the bytes of WAL an event.
@@ -12,16 +13,18 @@
 
 #include <postroom/libpq.h>
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BUSINESS "INSERT INTO bare_business (cents) VALUES ($1::int)"
-#define SEEN                                                                                       \
+#define PLAIN                                                                                      \
 	"INSERT INTO bare_seen (id, handler_name) VALUES ($1, 'bench') ON CONFLICT DO NOTHING"
+#define BARE                                                                                       \
+	"INSERT INTO postroom_inbox (id, handler_name, status) "                                   \
+	"VALUES ($1, 'bench', 'completed') ON CONFLICT DO NOTHING"
 
-static bool through_postroom;
+static const char *seen; /* NULL: through the library */
 
 static void write_row(PGconn *conn, const char *statement, const char *value)
 {
@@ -39,17 +42,18 @@ static void *work(void *thread)
 
 	(void)thread;
 	prepare(conn, "business", BUSINESS);
-	prepare(conn, "seen", SEEN);
+	if (seen)
+		prepare(conn, "seen", seen);
 	for (int64_t n = 0; n < count; n++) {
 		/* As random as the ids of events are to an index. */
 		snprintf(id, sizeof(id), "%08x-%016llx", (unsigned)n * 2654435761u,
 			 (unsigned long long)now_us(CLOCK_REALTIME));
 		run(conn, "BEGIN");
-		if (through_postroom)
+		if (seen)
+			write_row(conn, "seen", id);
+		else
 			must(postroom_inbox_once(box, id, "bench") == POSTROOM_OK,
 			     postroom_errmsg(box), NULL);
-		else
-			write_row(conn, "seen", id);
 		write_row(conn, "business", "100");
 		run(conn, "COMMIT");
 		atomic_fetch_add(&done, 1);
@@ -65,7 +69,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: see the head of once.c\n");
 		return 2;
 	}
-	through_postroom = strcmp(argv[1], "postroom") == 0;
+	if (strcmp(argv[1], "postroom") != 0)
+		seen = strcmp(argv[1], "plain") == 0 ? PLAIN : BARE;
 	url = argv[2];
 	count = atoll(argv[3]);
 	clients = 1;
