@@ -180,12 +180,12 @@ static bool fail_at(const struct operation *op, long n)
 	return failed;
 }
 
-/* With POSTROOM_SOAK=1 each single allocation in both rounds. */
+/* With POSTROOM_SOAK=1 each single allocation in both rounds; or else some of them. */
 void torture(const struct operation *op)
 {
 	const char *soak = getenv("POSTROOM_SOAK");
 	bool all = soak && strcmp(soak, "1") == 0;
-	long n = 1;
+	long n = 1, step = op->stride ? op->stride : 2;
 
 	start_database();
 	/* Whatever is kept for good is allocated now. */
@@ -193,9 +193,9 @@ void torture(const struct operation *op)
 	end_world();
 	remember_world();
 	while (fail_at(op, n))
-		n += all || !op->stride ? 1 : op->stride;
+		n += all ? 1 : step;
 	CHECK_MSG(n > 1, "%s allocates nothing", op->name);
 	persistent = true;
 	for (n = 1; fail_at(op, n);)
-		n += all ? 1 : 7 * (op->stride ? op->stride : 1);
+		n += all ? 1 : 7 * step;
 }

@@ -51,7 +51,7 @@ struct operation {
 	/* What must be true after a failure, and after success. */
 	void (*unchanged)(void);
 	void (*done)(void);
-	long stride;	    /* not each allocation, where there are thousands; 0: each */
+	long stride;	    /* not every second allocation, where there are thousands; 0: that */
 	bool one_statement; /* committed before its answer is read */
 };
 
