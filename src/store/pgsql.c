@@ -101,8 +101,10 @@ PGresult *pr_pgsql_await(struct pgsql_store *store, const char *doing, struct pr
 		}
 		while (!PQisBusy(store->conn)) {
 			next = PQgetResult(store->conn);
-			if (!next || PQresultStatus(next) == PGRES_PIPELINE_SYNC)
-				return next ? next : result;
+			if (!next)
+				return result;
+			if (PQresultStatus(next) == PGRES_PIPELINE_SYNC && !result)
+				return next;
 			/* The last one counts; an error is never followed by a success. */
 			if (result && PQresultStatus(result) == PGRES_FATAL_ERROR) {
 				PQclear(next);
@@ -244,24 +246,34 @@ PGresult *pr_pgsql_run(struct pgsql_store *store, enum pgsql_slot slot,
 	return checked(store, pr_pgsql_await(store, doing, err), doing, err);
 }
 
-/* The answers of a pipeline, and what marks its end. */
+/* The answers of a pipeline, and what marks its end: nothing is committed without that. */
 static bool collect(struct pgsql_store *store, const struct pgsql_pipe *pipe, const char *doing,
 		    struct pr_err *err)
 {
+	PGresult *end;
 	bool fine = true;
 
-	for (size_t i = 0; i <= pipe->count; i++) {
+	for (size_t i = 0; i < pipe->count; i++) {
 		PGresult *result = pr_pgsql_await(store, doing, err);
 
 		if (!result) {
 			abandon(store, POSTROOM_UNAVAILABLE);
 			return false;
 		}
-		if (i == pipe->count || PQresultStatus(result) == PGRES_PIPELINE_ABORTED)
+		if (PQresultStatus(result) == PGRES_PIPELINE_ABORTED)
 			PQclear(result);
 		else
 			fine &= pipe->answer(store, pipe->context, i, result, err);
 	}
+	end = pr_pgsql_await(store, doing, err);
+	if (PQresultStatus(end) != PGRES_PIPELINE_SYNC) {
+		if (end && fine)
+			fail(store, end, doing, err);
+		PQclear(end);
+		abandon(store, POSTROOM_UNAVAILABLE);
+		return false;
+	}
+	PQclear(end);
 	PQexitPipelineMode(store->conn);
 	return fine;
 }

@@ -50,6 +50,29 @@ def D5_a_relay_outlasts_terminated_sessions(postroom, relay, place, database, tm
     running.stop()
 
 
+def E1_what_could_not_be_committed_is_not_published(leased, relay, sql, tmp_path):
+    """The server says so at the very end: its answers have come, and then the commit fails."""
+    sql('CREATE SEQUENCE refused')
+    sql("""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+               IF (SELECT count(*) FROM postroom_messages WHERE status = 'delivered') >= 50
+                  AND nextval('refused') <= 3 THEN RAISE 'not now'; END IF;
+               RETURN NULL; END $$""")
+    sql("""CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON postroom_lanes
+           DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.in_flight IS NOT NULL)
+           EXECUTE FUNCTION refuse()""")
+    sql("""CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON postroom_outbox
+           DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+           WHEN (NEW.locked_by IS NOT NULL AND NEW.payload ->> 'n' LIKE '%9')
+           EXECUTE FUNCTION refuse()""")
+    sql("INSERT INTO postroom_outbox (topic, payload) "
+        "SELECT 't', jsonb_build_object('n', n) FROM generate_series(1, 100) AS n")
+    running = relay('--workers', '1', '--batch-size', '10', '--lease', '15s', '--to', 'file:out')
+    wait_until(lambda: leased.stats()['delivered'] == 100, 'all to be settled')
+    delivered(tmp_path, 100)
+    assert sql('SELECT last_value > 3 FROM refused') == [(True,)]
+    running.stop()
+
+
 def D5_what_was_published_is_settled_after_the_outage(server, postroom, relay, tmp_path):
     """The server dies between the publish and the settling: nothing is sent again."""
     for _ in range(5):
