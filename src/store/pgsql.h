@@ -388,7 +388,10 @@ void pr_pgsql_keep_floors(struct pgsql_store *store, int64_t begun_us);
 #define PG_ALL_LANES                                                                        \
 	"generate_series(1, 64) AS n CROSS JOIN LATERAL " PG_LANE("n::smallint")
 
-/* {scope_ns}, … compared with $1 to $3: namespace, pattern, tenant; NULL is any. And the store's rules. */
+/*
+ * {scope_ns}, … compared with $1 to $3: namespace, pattern, tenant; NULL is any, but for the
+ * handler, which is the namespace of the inbox. And the store's rules.
+ */
 #define PG_SCOPE PG_SCOPE_ALL "{rules}"
 /* Without the rules. */
 #define PG_SCOPE_ALL                                                                        \
@@ -468,15 +471,10 @@ int pr_pgsql_check_statement(struct postroom_store *store, const char *statement
 			     struct pr_err *err);
 int pr_pgsql_apply(struct postroom_store *store, const char *statement,
 		   const postroom_delivery *job, struct pr_err *err);
-/* An event as the statement's parameters; NULL where there is none. */
-struct pgsql_event {
-	struct pr_span payload;
-	const char *id, *topic, *key, *headers;
-};
 /* Prepares it, outside of a transaction; one that can not be run fails for every event. */
 int pr_pgsql_know_statement(struct pgsql_store *store, const char *statement, struct pr_err *err);
 struct pgsql_running {
-	const struct pgsql_event *events;
+	const struct pr_effect *events;
 	size_t count;
 	bool careful; /* constraints are looked at behind each, not at the commit */
 	size_t at;    /* out: for which it failed */

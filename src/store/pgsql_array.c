@@ -33,6 +33,11 @@ void pr_pgsql_array_add(struct pr_buf *array, const char *text, size_t len)
 	pr_buf_putc(array, '"');
 }
 
+void pr_pgsql_array_add_text(struct pr_buf *array, const char *text)
+{
+	pr_pgsql_array_add(array, text, text ? strlen(text) : 0);
+}
+
 void pr_pgsql_array_add_bytes(struct pr_buf *array, const void *data, size_t len)
 {
 	static const char digits[] = "0123456789abcdef";

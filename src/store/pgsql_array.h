@@ -9,6 +9,7 @@
 
 /* NULL adds a NULL. */
 void pr_pgsql_array_add(struct pr_buf *array, const char *text, size_t len);
+void pr_pgsql_array_add_text(struct pr_buf *array, const char *text);
 void pr_pgsql_array_add_bytes(struct pr_buf *array, const void *data, size_t len); /* bytea */
 void pr_pgsql_array_add_number(struct pr_buf *array, int64_t number);
 void pr_pgsql_array_add_place(struct pr_buf *array, int64_t place); /* tid: block << 16 | offset */

@@ -40,8 +40,7 @@ _Static_assert(PR_ARRIVE_DONE == 0 && PR_ARRIVE_PENDING == 1 && PR_ARRIVE_DEAD =
 	       "TAKE_IN counts on this order");
 
 #define TAKE_IN(how)                                                                        \
-	"WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at), "                        \
-	"given AS MATERIALIZED (SELECT *, nextval('{schema}{table}_seq_seq') AS seq FROM "   \
+	PG_WITH_NOW ", given AS MATERIALIZED (SELECT *, nextval('{schema}{table}_seq_seq') AS seq FROM "   \
 	"unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], "    \
 	"$8::bytea[], $9::int[], $10::int[], $11::bigint[], $12::text[]) WITH ORDINALITY "   \
 	"AS v(id, topic, key, content_type, headers, payload, body, as_said, attempts, "     \
@@ -55,7 +54,7 @@ _Static_assert(PR_ARRIVE_DONE == 0 && PR_ARRIVE_PENDING == 1 && PR_ARRIVE_DEAD =
 	"attempts, at + delay * interval '1 millisecond', "                                  \
 	"CASE WHEN attempts > 0 THEN at END, error, at, at, CASE how WHEN 0 THEN at END "    \
 	"FROM decided CROSS JOIN now ORDER BY id COLLATE \"C\", seq "                        \
-	"ON CONFLICT (id, handler_name) DO NOTHING RETURNING seq, status) "                  \
+	"ON CONFLICT (id, handler_name) DO NOTHING RETURNING seq) "                  \
 	"SELECT n, how FROM written JOIN decided USING (seq)"
 
 /* One by one, and none of them hashed: see internals/postgres.md. */
@@ -89,16 +88,11 @@ struct arriving {
 	int *fates; /* what each was written as; KNOWN: not at all */
 	bool *met;  /* which of them were known before the last look */
 	size_t *run; /* for which of them the statement is run */
-	struct pgsql_event *events;
+	struct pr_effect *events;
 	struct pgsql_running running;
 	size_t at; /* whose fault it was */
 };
 #define KNOWN -1
-
-static void add_text(struct pr_buf *array, const char *text)
-{
-	pr_pgsql_array_add(array, text, text ? strlen(text) : 0);
-}
 
 static int add_arrivals(struct pgsql_store *store, const struct arriving *arriving,
 			struct pgsql_params *params, struct pr_err *err)
@@ -110,11 +104,11 @@ static int add_arrivals(struct pgsql_store *store, const struct arriving *arrivi
 	for (size_t i = 0; i < arriving->count; i++) {
 		const struct pr_arrival *arrival = &arriving->arrivals[i];
 
-		add_text(&arrays[ARRAY_ID], arrival->id);
-		add_text(&arrays[ARRAY_TOPIC], arrival->topic);
-		add_text(&arrays[ARRAY_KEY], arrival->key);
-		add_text(&arrays[ARRAY_CONTENT_TYPE], arrival->content_type);
-		add_text(&arrays[ARRAY_HEADERS], arrival->headers);
+		pr_pgsql_array_add_text(&arrays[ARRAY_ID], arrival->id);
+		pr_pgsql_array_add_text(&arrays[ARRAY_TOPIC], arrival->topic);
+		pr_pgsql_array_add_text(&arrays[ARRAY_KEY], arrival->key);
+		pr_pgsql_array_add_text(&arrays[ARRAY_CONTENT_TYPE], arrival->content_type);
+		pr_pgsql_array_add_text(&arrays[ARRAY_HEADERS], arrival->headers);
 		pr_pgsql_array_add(&arrays[ARRAY_PAYLOAD], arrival->payload.data,
 				   arrival->payload.len);
 		pr_pgsql_array_add_bytes(&arrays[ARRAY_BODY], arrival->body.data,
@@ -122,7 +116,7 @@ static int add_arrivals(struct pgsql_store *store, const struct arriving *arrivi
 		pr_pgsql_array_add_number(&arrays[ARRAY_HOW], (int64_t)arrival->how);
 		pr_pgsql_array_add_number(&arrays[ARRAY_ATTEMPTS], arrival->attempts);
 		pr_pgsql_array_add_number(&arrays[ARRAY_DELAY], arrival->delay_ms);
-		add_text(&arrays[ARRAY_ERROR], arrival->error);
+		pr_pgsql_array_add_text(&arrays[ARRAY_ERROR], arrival->error);
 	}
 	pr_pgsql_text(params, arriving->handler);
 	for (size_t i = 0; i < ARRAYS; i++) {
@@ -251,11 +245,7 @@ static int run_statement(struct pgsql_store *store, struct arriving *arriving, s
 		if (arriving->fates[i] != PR_ARRIVE_DONE)
 			continue;
 		arriving->run[count] = i;
-		arriving->events[count++] = (struct pgsql_event){ .payload = arrival->payload,
-								  .id = arrival->id,
-								  .topic = arrival->topic,
-								  .key = arrival->key,
-								  .headers = arrival->headers };
+		arriving->events[count++] = pr_arrival_effect(arrival);
 	}
 	arriving->running.events = arriving->events;
 	arriving->running.count = count;

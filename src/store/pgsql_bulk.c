@@ -134,23 +134,18 @@ static int put_in_order(struct bulk *bulk, struct pr_err *err)
 	return status;
 }
 
-static void add_text(struct pr_buf *array, const char *text)
-{
-	pr_pgsql_array_add(array, text, text ? strlen(text) : 0);
-}
-
 static void add_to_arrays(struct pr_buf *array, const struct pr_prepared *message, const char *id,
 			  int64_t seq)
 {
-	add_text(array++, id);
-	add_text(array++, message->ns);
-	add_text(array++, message->topic);
-	add_text(array++, message->key);
-	add_text(array++, message->tenant_id);
-	add_text(array++, message->dedupe_key);
-	add_text(array++, message->correlation_id);
-	add_text(array++, message->content_type);
-	add_text(array++, message->headers);
+	pr_pgsql_array_add_text(array++, id);
+	pr_pgsql_array_add_text(array++, message->ns);
+	pr_pgsql_array_add_text(array++, message->topic);
+	pr_pgsql_array_add_text(array++, message->key);
+	pr_pgsql_array_add_text(array++, message->tenant_id);
+	pr_pgsql_array_add_text(array++, message->dedupe_key);
+	pr_pgsql_array_add_text(array++, message->correlation_id);
+	pr_pgsql_array_add_text(array++, message->content_type);
+	pr_pgsql_array_add_text(array++, message->headers);
 	pr_pgsql_array_add(array++, message->payload.data, message->payload.len);
 	pr_pgsql_array_add_bytes(array++, message->body.data, message->body.len);
 	pr_pgsql_array_add_number(array++, message->due_offset_us);
@@ -227,9 +222,9 @@ static int find_firsts(struct bulk *bulk, struct entry *entries, size_t count, s
 		if (!entries[i].open)
 			continue;
 		found[asked++] = i;
-		add_text(&arrays[0], entries[i].ns);
-		add_text(&arrays[1], entries[i].topic);
-		add_text(&arrays[2], entries[i].dedupe_key);
+		pr_pgsql_array_add_text(&arrays[0], entries[i].ns);
+		pr_pgsql_array_add_text(&arrays[1], entries[i].topic);
+		pr_pgsql_array_add_text(&arrays[2], entries[i].dedupe_key);
 	}
 	*ret_found = 0;
 	if (asked == 0)
@@ -261,7 +256,7 @@ static int compare_with_firsts(struct bulk *bulk, struct entry *entries, const s
 	begin_arrays(bulk->box);
 	for (size_t i = 0; i < count; i++) {
 		pr_message_prepare(&bulk->messages[entries[found[i]].index], &prepared);
-		add_text(&arrays[0], receipt_of(bulk, entries, found[i])->id);
+		pr_pgsql_array_add_text(&arrays[0], receipt_of(bulk, entries, found[i])->id);
 		pr_pgsql_array_add(&arrays[1], prepared.payload.data, prepared.payload.len);
 		pr_pgsql_array_add_bytes(&arrays[2], prepared.body.data, prepared.body.len);
 	}

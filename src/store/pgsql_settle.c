@@ -129,11 +129,6 @@ static int add_arrays(struct pgsql_store *store, size_t from, size_t to,
 	return POSTROOM_OK;
 }
 
-static void add_text(struct pr_buf *array, const char *text)
-{
-	pr_pgsql_array_add(array, text, text ? strlen(text) : 0);
-}
-
 /* fates NULL: a renewal, for which the delay is the lease. */
 static void add_row(struct pgsql_store *store, const struct pr_table *table,
 		    const postroom_delivery *item, const enum pr_fate *fate, int64_t lease_ms)
@@ -146,15 +141,15 @@ static void add_row(struct pgsql_store *store, const struct pr_table *table,
 		pr_pgsql_array_add_number(&arrays[ARRAY_ROW], item->seq);
 	pr_pgsql_array_add_number(&arrays[ARRAY_FENCE], item->fence);
 	pr_pgsql_array_add_number(&arrays[ARRAY_FATE], fate ? (int64_t)*fate : 0);
-	add_text(&arrays[ARRAY_REASON], fate ? item->reason : NULL);
+	pr_pgsql_array_add_text(&arrays[ARRAY_REASON], fate ? item->reason : NULL);
 	pr_pgsql_array_add_number(&arrays[ARRAY_DELAY], fate ? item->retry_in_ms : lease_ms);
 }
 
 static void add_key(struct pgsql_store *store, const postroom_delivery *item)
 {
-	add_text(&store->arrays[ARRAY_KEY], item->key);
-	add_text(&store->arrays[ARRAY_TOPIC], item->topic);
-	add_text(&store->arrays[ARRAY_NAMESPACE], item->ns);
+	pr_pgsql_array_add_text(&store->arrays[ARRAY_KEY], item->key);
+	pr_pgsql_array_add_text(&store->arrays[ARRAY_TOPIC], item->topic);
+	pr_pgsql_array_add_text(&store->arrays[ARRAY_NAMESPACE], item->ns);
 }
 
 /* Each lane once. */
@@ -181,7 +176,7 @@ static void add_flown(struct pgsql_store *store, const postroom_delivery *item, 
 	pr_pgsql_array_add_number(&arrays[ARRAY_OF_LANE], item->lane);
 	pr_pgsql_array_add_number(&arrays[ARRAY_SEQ], item->seq);
 	pr_pgsql_array_add_number(&arrays[ARRAY_LANE_FATE], (int64_t)fate);
-	add_text(&arrays[ARRAY_LANE_REASON], item->reason);
+	pr_pgsql_array_add_text(&arrays[ARRAY_LANE_REASON], item->reason);
 	pr_pgsql_array_add_number(&arrays[ARRAY_LANE_DELAY], item->retry_in_ms);
 	/* What is released stands behind the marks again. */
 	if (fate == PR_FATE_RELEASE)

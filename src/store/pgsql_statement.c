@@ -162,7 +162,7 @@ int pr_pgsql_know_statement(struct pgsql_store *store, const char *statement, st
 }
 
 static bool send_event(struct pgsql_store *store, struct pgsql_running *running,
-		       const struct pgsql_event *event)
+		       const struct pr_effect *event)
 {
 	const char *values[] = { NULL, event->id, event->topic, event->key, event->headers };
 	int lengths[PARAMS] = { 0 }, formats[PARAMS] = { 1 };
@@ -223,6 +223,13 @@ static bool send_part(struct pgsql_store *store, void *context, size_t i)
 							"SET CONSTRAINTS ALL IMMEDIATE");
 }
 
+static bool is_state(const PGresult *result, const char *sqlstate)
+{
+	const char *said = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+
+	return said && strcmp(said, sqlstate) == 0;
+}
+
 static bool end_part(struct pgsql_store *store, void *context, size_t i, PGresult *result,
 		     struct pr_err *err)
 {
@@ -232,7 +239,7 @@ static bool end_part(struct pgsql_store *store, void *context, size_t i, PGresul
 		    PQresultStatus(result) == PGRES_TUPLES_OK;
 
 	i -= store->statement_ms && i > 0;
-	if (!fine && i == end)
+	if (!fine && i == end && is_state(result, "25P01"))
 		pr_err_set(err, POSTROOM_DATABASE,
 			   "the handler's statement has ended the transaction that it runs in; "
 			   "leave that out");
@@ -274,11 +281,11 @@ int pr_pgsql_run_statement(struct pgsql_store *store, struct pgsql_running *runn
 #define TRIES 5
 #define FIRST_PAUSE_MS 2
 
-/* A table that it answers with has other columns now, or somebody has thrown it out of the session. */
+/* A table that it answers with has other columns now. */
 static bool is_stale(const struct pgsql_store *store, int status, const struct pr_err *err)
 {
 	return status == POSTROOM_TX_ABORTED && store->statement &&
-	       (strcmp(err->sqlstate, "0A000") == 0 || strcmp(err->sqlstate, "26000") == 0);
+	       strcmp(err->sqlstate, "0A000") == 0;
 }
 
 bool pr_pgsql_try_again(struct pgsql_store *store, int *status, int tries, struct pr_err *err)
@@ -305,17 +312,13 @@ static int complete(struct pgsql_store *store, postroom_delivery *job, struct pr
 {
 	const struct pr_policy policy = { .max_attempts = 1 };
 	struct pgsql_settling settling = { .items = job, .item_count = 1, .anyone = true };
-	struct pgsql_step steps[1 + sizeof(settling.steps) / sizeof(settling.steps[0])];
-	int status = pr_pgsql_begin_settling(store, &pr_table_inbox, &policy, &settling, err);
+	int status;
 
-	if (status >= 0) {
-		steps[0] = pr_pgsql_begin;
-		memcpy(steps + 1, settling.steps, settling.count * sizeof(*steps));
-		status = pr_pgsql_run_all(store, &pr_table_inbox, steps, settling.count + 1,
+	settling.steps[settling.count++] = pr_pgsql_begin;
+	status = pr_pgsql_begin_settling(store, &pr_table_inbox, &policy, &settling, err);
+	if (status >= 0)
+		status = pr_pgsql_run_all(store, &pr_table_inbox, settling.steps, settling.count,
 					  "completing a job", err);
-		memcpy(settling.steps, steps + 1, settling.count * sizeof(*steps));
-		PQclear(status >= 0 ? steps[0].result : NULL);
-	}
 	if (status >= 0)
 		status = pr_pgsql_end_settling(store, &settling, err);
 	pr_pgsql_release_settling(&settling);
@@ -326,12 +329,7 @@ static int apply_once(struct pgsql_store *store, const char *statement,
 		      const postroom_delivery *job, struct pr_err *err)
 {
 	postroom_delivery done = *job;
-	const struct pgsql_event event = { .payload = { job->payload_len ? job->payload : NULL,
-							job->payload_len },
-					   .id = job->id,
-					   .topic = job->topic,
-					   .key = job->key,
-					   .headers = job->headers };
+	const struct pr_effect event = pr_job_effect(job);
 	struct pgsql_running running = { .events = &event, .count = 1 };
 	int status = pr_pgsql_know_statement(store, statement, err);
 

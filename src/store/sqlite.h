@@ -317,17 +317,12 @@ int pr_sqlite_apply(struct postroom_store *store, const char *statement,
 /* sqlite_effect.c: the handler's own statement. */
 int pr_sqlite_check_statement(struct postroom_store *store, const char *statement,
 			      struct pr_err *err);
-/* The event as parameters; what is NULL or has no data is NULL. */
-struct sqlite_event {
-	struct pr_span payload;
-	const char *id, *topic, *key, *headers;
-};
 /*
  * Runs it within the caller's transaction. POSTROOM_TX_ABORTED is the statement's own
  * failure; the transaction is then to be rolled back, if the statement has not done so.
  */
 int pr_sqlite_effect(struct sqlite_store *store, const char *statement,
-		     const struct sqlite_event *event, struct pr_err *err);
+		     const struct pr_effect *event, struct pr_err *err);
 /* As pr_sqlite_end(); what only the commit finds wrong is the statement's failure as well. */
 int pr_sqlite_effect_end(struct sqlite_store *store, int status, struct pr_err *err);
 

@@ -126,9 +126,6 @@ static bool read_row(sqlite3_stmt *stmt, struct pr_arena *arena, postroom_delive
 	item->id = copy_text(arena, stmt, PR_COL_ID, &failed);
 	item->ns = copy_text(arena, stmt, PR_COL_NAMESPACE, &failed);
 	item->topic = copy_text(arena, stmt, PR_COL_TOPIC, &failed);
-	/* A command has none of its own. */
-	if (!item->topic)
-		item->topic = item->ns;
 	item->key = copy_text(arena, stmt, PR_COL_KEY, &failed);
 	item->tenant_id = copy_text(arena, stmt, PR_COL_TENANT_ID, &failed);
 	item->dedupe_key = copy_text(arena, stmt, PR_COL_DEDUPE_KEY, &failed);

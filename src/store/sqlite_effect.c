@@ -213,7 +213,7 @@ static int run_in_time(struct sqlite_store *store, struct pr_err *err)
 			  limit);
 }
 
-static void bind_event(sqlite3_stmt *stmt, const struct sqlite_event *event)
+static void bind_event(sqlite3_stmt *stmt, const struct pr_effect *event)
 {
 	const char *texts[] = { event->id, event->topic, event->key, event->headers };
 	int count = sqlite3_bind_parameter_count(stmt);
@@ -226,7 +226,7 @@ static void bind_event(sqlite3_stmt *stmt, const struct sqlite_event *event)
 }
 
 int pr_sqlite_effect(struct sqlite_store *store, const char *statement,
-		     const struct sqlite_event *event, struct pr_err *err)
+		     const struct pr_effect *event, struct pr_err *err)
 {
 	int status = prepare(store, statement, err);
 

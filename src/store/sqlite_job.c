@@ -104,13 +104,7 @@ static int take_one(struct sqlite_store *store, const char *handler, const char 
 		    struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_ARRIVE, &pr_table_inbox, ARRIVE, err);
-	const struct sqlite_event event = {
-		.payload = arrival->payload,
-		.id = arrival->id,
-		.topic = arrival->topic,
-		.key = arrival->key,
-		.headers = arrival->headers,
-	};
+	const struct pr_effect event = pr_arrival_effect(arrival);
 	enum pr_arriving how = arrival->how;
 	bool waits = false;
 	int status = POSTROOM_OK;
@@ -141,7 +135,7 @@ int pr_sqlite_take_in(struct postroom_store *base, const char *handler, const ch
 		      size_t *ret_at, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
-	size_t at = 0;
+	size_t at = count;
 	int status = pr_sqlite_begin(base, err);
 
 	if (status < 0)
@@ -155,8 +149,8 @@ int pr_sqlite_take_in(struct postroom_store *base, const char *handler, const ch
 			break;
 		}
 		status = take_one(store, handler, statement, order, &arrivals[i], &effect, err);
-		/* For what only the commit finds wrong the last one is as good as any. */
-		if (status < 0 || effect)
+		/* What only the commit finds wrong is looked for from the first one on. */
+		if (status < 0 || (effect && at == count))
 			at = i;
 	}
 	status = pr_sqlite_effect_end(store, status, err);

@@ -275,13 +275,7 @@ int pr_sqlite_apply(struct postroom_store *base, const char *statement,
 		    const postroom_delivery *job, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
-	const struct sqlite_event event = {
-		.payload = { job->payload_len ? job->payload : NULL, job->payload_len },
-		.id = job->id,
-		.topic = job->topic,
-		.key = job->key,
-		.headers = job->headers,
-	};
+	const struct pr_effect event = pr_job_effect(job);
 	postroom_delivery done = *job;
 	int status = pr_sqlite_begin_finishing(base, err);
 

@@ -35,7 +35,7 @@ struct pr_store_config {
 };
 
 struct pr_scope {
-	const char *ns;	   /* NULL: any, as the others */
+	const char *ns;	   /* NULL: any, as the others; in the inbox it is the handler, and always given */
 	const char *topic; /* pattern */
 	const char *tenant_id;
 };
@@ -94,6 +94,31 @@ struct pr_arrival {
 	bool known;  /* out: it was there before; nothing was done */
 	bool waits;  /* out: not done, but pending behind an earlier one of its key */
 };
+
+/* An event as the parameters of a statement; NULL, and no data, are NULL. */
+struct pr_effect {
+	struct pr_span payload;
+	const char *id, *topic, *key, *headers;
+};
+
+static inline struct pr_effect pr_arrival_effect(const struct pr_arrival *arrival)
+{
+	return (struct pr_effect){ .payload = arrival->payload,
+				   .id = arrival->id,
+				   .topic = arrival->topic,
+				   .key = arrival->key,
+				   .headers = arrival->headers };
+}
+
+static inline struct pr_effect pr_job_effect(const postroom_delivery *job)
+{
+	return (struct pr_effect){ .payload = { job->payload_len ? job->payload : NULL,
+						job->payload_len },
+				   .id = job->id,
+				   .topic = job->topic,
+				   .key = job->key,
+				   .headers = job->headers };
+}
 
 struct pr_progress {
 	const char *handler, *id;

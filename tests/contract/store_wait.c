@@ -24,8 +24,10 @@ static void wait_for(postroom_store *on, const struct pr_table *table, int64_t m
 {
 	struct pr_err err = { 0 };
 
-	CHECK_MSG(on->ops->wait(on, table, &(struct pr_scope){ 0 }, max_ms, &err) >= 0, "%s",
-		  err.text);
+	/* In the inbox whoever waits has a handler. */
+	const struct pr_scope scope = { .ns = table == &pr_table_inbox ? "h" : NULL };
+
+	CHECK_MSG(on->ops->wait(on, table, &scope, max_ms, &err) >= 0, "%s", err.text);
 }
 
 static void wait_on(postroom_store *on, int64_t max_ms)
