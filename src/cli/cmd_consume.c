@@ -174,7 +174,7 @@ static int prepare(struct cli *cli, struct consume_options *options,
 		return pr_err_prefix(err, "consume");
 	ret->relay = *config;
 	ret->statement = options->sql;
-	ret->from = options->from && strcmp(options->from, "-") == 0 ? "stdin:" : options->from;
+	ret->from = options->from;
 	ret->identity = options->identity;
 	ret->ordered = options->ordered;
 	ret->drain = options->drain;
@@ -234,10 +234,10 @@ const struct cli_command cmd_consume = {
 		 "with postroom inbox submit.\n\n"
 		 "It runs until SIGTERM or SIGINT: then it finishes or gives back what is in flight and "
 		 "exits 0. Any number of consumers may share a handler.",
-	.examples = "postroom consume --handler books --from redis://localhost/orders "
-		    "--sql \"INSERT INTO ledger SELECT \\$2, (\\$1->>'cents')::int\"\n"
-		    "postroom consume --handler mail --from amqp://localhost/%2F/orders "
-		    "--exec ./send-mail.sh --timeout 30s\n"
+	.examples = "postroom consume --handler books --from redis://localhost/orders \\\n"
+		    "  --sql \"INSERT INTO ledger SELECT \\$2, (\\$1->>'cents')::int\"\n"
+		    "postroom consume --handler mail --from amqp://localhost/%2F/orders \\\n"
+		    "  --exec ./send-mail.sh --timeout 30s\n"
 		    "postroom consume --handler import --exec ./import.sh --workers 4 --timeout 1h",
 	.params = params,
 	.options_size = sizeof(struct consume_options),

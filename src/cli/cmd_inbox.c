@@ -405,12 +405,12 @@ static int run(struct cli *cli, void *options)
 
 const struct cli_command cmd_inbox = {
 	.name = "inbox",
-	.synopsis = "list [--status STATUS] [--handler NAME] [--limit N] [--after SEQ]\n"
+	.synopsis = "list [--status STATUS] [--handler NAME] [OPTIONS]\n"
 		    "show [HANDLER] ID\n"
 		    "submit HANDLER ID [PAYLOAD]\n"
 		    "retry HANDLER ID...\n"
 		    "retry --dead [--handler NAME]\n"
-		    "purge --status completed|dead [--older-than DUR] [--handler NAME] [--yes]",
+		    "purge --status completed|dead [--older-than DUR] [OPTIONS]",
 	.summary = "Look at the inbox, and give handlers commands",
 	.about = "The inbox remembers which events and commands each handler has seen, so that "
 		 "each takes effect once.\n\n"

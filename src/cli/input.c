@@ -7,7 +7,7 @@
 
 #define READ_SIZE ((size_t)64 * 1024)
 
-/* Never more than max bytes and one: whoever checks the size sees that it is too large. */
+/* Reads on until it is more than max bytes: whoever checks the size sees that it is too large. */
 int cli_read_stdin(struct cli *cli, const char *doing, const char *what, size_t max,
 		   struct pr_buf *out)
 {
@@ -25,7 +25,7 @@ int cli_read_stdin(struct cli *cli, const char *doing, const char *what, size_t 
 		out->len += n > 0 ? (size_t)n : 0;
 	}
 	/* The newline that echo and editors put at the end is not part of it. */
-	if (out->len > 0 && out->data[out->len - 1] == '\n')
+	if (n == 0 && out->len > 0 && out->data[out->len - 1] == '\n')
 		out->len--;
 	if (memchr(pr_buf_text(out), '\0', out->len))
 		return cli_fail(cli, "%s: %s is not valid JSON: it has a zero byte", doing, what);

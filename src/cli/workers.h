@@ -18,8 +18,6 @@ struct cli_workers {
 extern const char *const cli_backoffs[];
 extern const char *const cli_on_dead[]; /* as postroom_on_dead */
 
-#define CLI_RETENTION_MAX_MS (36525LL * 86400000)
-
 /* Lines of a table of options. OPTION(member) is where a member of struct cli_workers is. */
 #define CLI_WORKERS_PARAMS(OPTION)                                                                 \
 	{ .name = "workers",                                                                       \
@@ -115,7 +113,7 @@ extern const char *const cli_on_dead[]; /* as postroom_on_dead */
 	  .offset = OPTION(config.dead_retention_ms),                                              \
 	  .value = "DUR",                                                                          \
 	  .fallback = "never",                                                                     \
-	  .max = CLI_RETENTION_MAX_MS,                                                             \
+	  .max = CLI_AGE_MAX_MS,                                                                   \
 	  .help = "dead messages are deleted after this" }
 
 #define CLI_INBOX_RETENTION_PARAM(OPTION)                                                          \
@@ -125,7 +123,7 @@ extern const char *const cli_on_dead[]; /* as postroom_on_dead */
 	  .value = "DUR",                                                                          \
 	  .fallback = "30d",                                                                       \
 	  .min = 1,                                                                                \
-	  .max = CLI_RETENTION_MAX_MS,                                                             \
+	  .max = CLI_AGE_MAX_MS,                                                                   \
 	  .help = "what is completed is deleted from the inbox after this, and new when it comes " \
 		  "again" }
 

@@ -10,7 +10,6 @@
 #include "sink/amqp_message.h"
 
 #include <inttypes.h>
-#include <openssl/evp.h>
 #include <string.h>
 
 void pr_amqp_delivery_reset(struct pr_amqp_delivery *delivery)

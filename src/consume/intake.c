@@ -346,7 +346,7 @@ static int pass(struct pr_intake *intake, struct pr_err *err)
 	pr_pulse_beat(&intake->pulse, WAIT_MS);
 	status = source->read(intake->source, &intake->events,
 			      intake->config->batch_size, &flight, err);
-	if (status < 0 && (status != POSTROOM_NOT_FOUND || intake->events.count == 0))
+	if (status < 0)
 		return status;
 	if (intake->events.count == 0)
 		return POSTROOM_OK;

@@ -103,7 +103,8 @@ static int add(struct kafka_source *kafka, struct pr_events *events,
 {
 	struct pr_event *event = pr_events_add(events);
 	rd_kafka_headers_t *headers = NULL;
-	bool ours, keyed = message->key && message->key_len > 0;
+	struct pr_span content_type;
+	bool ours, typed, keyed = message->key && message->key_len > 0;
 
 	if (!event)
 		return pr_err_nomem(err);
@@ -119,12 +120,14 @@ static int add(struct kafka_source *kafka, struct pr_events *events,
 	if (keyed)
 		event->key = copy_key(kafka, events, message);
 	event->headers = copy_headers(kafka, events, headers, ours);
-	event->content_type = copy(events, header_of(headers, "content-type"));
+	content_type = header_of(headers, "content-type");
+	typed = content_type.data;
+	event->content_type = copy(events, content_type);
 	event->len = message->payload ? message->len : 0;
 	event->body = pr_arena_copy(&events->arena, event->len > 0 ? message->payload : "",
 				    event->len);
 	if (!event->place || (ours && !event->id) || !event->topic || (keyed && !event->key) ||
-	    !event->headers || !event->body)
+	    !event->headers || !event->body || (typed && !event->content_type))
 		return pr_err_nomem(err);
 	return POSTROOM_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * 1. What sink/redis.c writes is read as it was: its fields are the event.
- * 2. An entry is ours if it has an id and a payload. Others' fields may have any meaning:
+ * 2. An entry is ours if it has a payload. Others' fields may have any meaning:
  *    an "id" alone may be that of a customer, and the same in many events.
  * 3. A field that is no text (a NUL, ill-formed UTF-8) is as if it were not there, unless
  *    it is the content: a cut id would be another's.

@@ -51,7 +51,6 @@ struct pr_source_ops {
 	const char *const *schemes; /* ends in NULL */
 	const char *summary;	    /* one line for the manual */
 	const char *example;	    /* a URL */
-	bool ends; /* it may come to an end: read() then gives POSTROOM_NOT_FOUND */
 	size_t size; /* of the instance, which begins with struct pr_source */
 	const struct pr_param *params; /* settings behind '?', into the instance */
 
@@ -64,7 +63,8 @@ struct pr_source_ops {
 	 * for the first. Connects if need be, makes its group or consumer if there is none
 	 * (which begins at the oldest event), and takes over what others have left. None:
 	 * nothing came. POSTROOM_UNAVAILABLE: the broker is not there, or not as it must be;
-	 * the next call tries again. POSTROOM_STOPPED: a stop came first.
+	 * the next call tries again. POSTROOM_STOPPED: a stop came first. POSTROOM_NOT_FOUND: there will
+	 * never be more.
 	 * What an earlier call has read and nobody has acknowledged may come again.
 	 */
 	int (*read)(struct pr_source *source, struct pr_events *events, size_t limit,

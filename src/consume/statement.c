@@ -6,7 +6,6 @@
  *    itself when it is delivered, and when it is not nothing has happened.
  * 2. A database that is away is an outage, not the job's fault.
  */
-#include "base/time.h"
 #include "consume/consume.h"
 
 #include <stdlib.h>

@@ -59,8 +59,7 @@ static void find_members(struct pr_span line, struct members *ret)
 
 	while (pr_json_next(&walk, &name, &value)) {
 		for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
-			if (name.len == strlen(known[i].name) &&
-			    memcmp(name.data, known[i].name, name.len) == 0)
+			if (pr_json_is(name, known[i].name))
 				*known[i].value = value;
 		}
 	}
@@ -282,7 +281,6 @@ const struct pr_source_ops pr_source_stdin = {
 	.summary = "a JSON object a line on standard input, as stdout: and file: write them; \"-\" "
 		   "too",
 	.example = "stdin:",
-	.ends = true,
 	.size = sizeof(struct stdin_source),
 	.params = params,
 	.open = open_stdin,
