@@ -39,6 +39,24 @@ void test_fail(const char *file, int line, const char *format, ...)
 	}                                                                                   \
 	static void test_name(void)
 
+/*
+ * A test that runs once for each of several things: the file's own begin_test(&which)
+ * and end_test() stand around it.
+ */
+#define REGISTER_FOR(test_name, which)                                                             \
+	static void test_name##_of_##which(void)                                                   \
+	{                                                                                          \
+		begin_test(&which);                                                                \
+		test_name();                                                                       \
+		end_test();                                                                        \
+	}                                                                                          \
+	__attribute__((constructor)) static void register_##test_name##_##which(void)              \
+	{                                                                                          \
+		static struct test test = { .name = #test_name " " #which,                         \
+					    .run = test_name##_of_##which };                       \
+		test_register(&test);                                                              \
+	}
+
 #define CHECK(condition)                                                                    \
 	do {                                                                                \
 		if (!(condition))                                                           \

@@ -258,19 +258,10 @@ static void publish(postroom_delivery *items, size_t count)
 	leave();
 }
 
-#define REGISTER_FOR(test_name, which)                                                             \
-	static void test_name##_of_##which(void)                                                   \
-	{                                                                                          \
-		begin_test(&which);                                                                \
-		test_name();                                                                       \
-		rig_release(&rig);                                                                 \
-	}                                                                                          \
-	__attribute__((constructor)) static void register_##test_name##_##which(void)              \
-	{                                                                                          \
-		static struct test test = { .name = #test_name " " #which,                         \
-					    .run = test_name##_of_##which };                       \
-		test_register(&test);                                                              \
-	}
+static void end_test(void)
+{
+	rig_release(&rig);
+}
 
 #undef TEST
 #define TEST(test_name)                                                                            \

@@ -43,6 +43,9 @@ bool exists(const char *path);
 void wait_until_exists(const char *path);
 void wait_a_moment(void); /* between two looks at a condition */
 
+/* A thread's body: the flight of this rig is stopped a little later. */
+void *rig_stop_soon(void *rig);
+
 /* A member of a JSON object, raw; data NULL if it has none of that name. */
 struct pr_span member(struct pr_span object, const char *name);
 /* The next line without its break; false at the end. at begins at 0. */

@@ -138,6 +138,16 @@ void wait_a_moment(void)
 	nanosleep(&(struct timespec){ .tv_nsec = 5 * 1000 * 1000 }, NULL);
 }
 
+void *rig_stop_soon(void *context)
+{
+	struct rig *rig = context;
+
+	for (int i = 0; i < 10; i++)
+		wait_a_moment();
+	pr_stop_request(&rig->stop, AMPLE_MS);
+	return NULL;
+}
+
 void wait_until_exists(const char *path)
 {
 	while (!exists(path))

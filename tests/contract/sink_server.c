@@ -46,20 +46,6 @@ __attribute__((unused)) static void end_test(void)
 		server_kill(&server);
 }
 
-#define REGISTER_FOR(test_name, which)                                                             \
-	static void test_name##_of_##which(void)                                                   \
-	{                                                                                          \
-		begin_test(&which);                                                                \
-		test_name();                                                                       \
-		end_test();                                                                        \
-	}                                                                                          \
-	__attribute__((constructor)) static void register_##test_name##_##which(void)              \
-	{                                                                                          \
-		static struct test test = { .name = #test_name " " #which,                         \
-					    .run = test_name##_of_##which };                       \
-		test_register(&test);                                                              \
-	}
-
 #undef TEST
 #define TEST(test_name)                                                                            \
 	__attribute__((unused)) static void test_name(void);                                       \

@@ -141,8 +141,7 @@ TEST(an_event_without_an_id_has_the_same_place_when_it_comes_again)
 	snprintf(place, sizeof(place), "%s", events.list[0].place);
 	CHECK(place[0]);
 	pr_source_close(source);
-	source = open_source(server.port, "readers",
-			     backend->returns ? AMPLE_MS : backend->shortest_lease_ms);
+	source = open_source(server.port, "readers", AMPLE_MS);
 	read_some(source, &events, LIMIT);
 	CHECK_STR(events.list[0].place, place);
 	ack(source, &events);
@@ -185,15 +184,6 @@ TEST(a_read_gives_no_more_than_its_limit_and_its_bytes)
 	free(large);
 }
 
-static void *stop_soon(void *context)
-{
-	(void)context;
-	for (int i = 0; i < 10; i++)
-		wait_a_moment();
-	pr_stop_request(&rig.stop, AMPLE_MS);
-	return NULL;
-}
-
 TEST(D4_a_read_that_waits_is_ended_by_a_stop)
 {
 	struct pr_source *source = open_here();
@@ -202,7 +192,7 @@ TEST(D4_a_read_that_waits_is_ended_by_a_stop)
 	pthread_t stopper;
 
 	check_nothing_comes(source);
-	CHECK(pthread_create(&stopper, NULL, stop_soon, NULL) == 0);
+	CHECK(pthread_create(&stopper, NULL, rig_stop_soon, &rig) == 0);
 	CHECK_INT(try_read(source, &events, LIMIT, AMPLE_MS), POSTROOM_STOPPED);
 	CHECK(pr_mono_us() - begun_us < AMPLE_MS * 1000 / 2);
 	CHECK_INT(events.count, 0);

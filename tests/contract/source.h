@@ -27,12 +27,9 @@ struct source_backend {
 	void (*take_time)(void);
 	const char *wrong[16]; /* URLs that it must refuse at open */
 	bool makes; /* whatever is read from is made, so that it is never missing */
-	bool shares;   /* two instances of a group have events at the same time */
-	bool returns;  /* close() gives back at once */
 	bool groups;   /* each group has all events; otherwise whoever reads shares them */
 	bool pushes;   /* the server sends events ahead, before they are read */
 	bool insists;  /* what was read is given again by each read until it is acknowledged */
-	bool forgets;  /* the server loses what it had when it is killed */
 	bool repeats;  /* killed, the server forgets what was acknowledged just before */
 	int64_t shortest_lease_ms; /* that a source of it takes */
 };

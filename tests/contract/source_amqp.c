@@ -79,8 +79,6 @@ const struct source_backend amqp_backend = {
 		   "amqps://localhost//orders?ca=/nowhere", "amqp://localhost//orders?prefetch=0",
 		   "amqp://localhost//orders?prefetch=65536",
 		   "amqp://localhost//orders?heartbeat=1s", "amqq://localhost//orders" },
-	.shares = true,
-	.returns = true,
 	.pushes = true,
 	.repeats = true,
 	.shortest_lease_ms = LEASE_MS,

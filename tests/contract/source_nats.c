@@ -62,8 +62,6 @@ const struct source_backend nats_backend = {
 		   "nats://localhost/ORDERS?durable=", "nats://localhost/ORDERS?creds=/nowhere",
 		   "nats://localhost/ORDERS?cert=/nowhere", "nats://:password@localhost/ORDERS",
 		   "nats://localhost/ORDERS?durabel=a" },
-	.shares = true,
-	.returns = true,
 	.groups = true,
 	.repeats = true,
 	.shortest_lease_ms = 300,

@@ -58,8 +58,6 @@ TEST(D5_it_reconnects_by_itself_after_the_server_was_killed)
 	struct pr_events events = { 0 };
 	struct seen *seen = new_seen();
 
-	if (backend->forgets)
-		return pr_source_close(source);
 	publish_from(0, BATCH);
 	read_all(source, seen, BATCH / 2, true);
 	server_kill(&server);

@@ -38,8 +38,6 @@ const struct source_backend redis_backend = {
 		   "redis://localhost/orders?group=", "redis://localhost/orders?grup=a",
 		   "rediz://localhost/orders" },
 	.makes = true,
-	.shares = true,
-	.returns = true,
 	.groups = true,
 	.shortest_lease_ms = 300,
 };

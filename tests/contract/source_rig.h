@@ -26,20 +26,6 @@ extern char name[32]; /* of what this test reads from: a server may have several
 void begin_test(const struct source_backend *which);
 void end_test(void);
 
-#define REGISTER_FOR(test_name, which)                                                             \
-	static void test_name##_of_##which(void)                                                   \
-	{                                                                                          \
-		begin_test(&which);                                                                \
-		test_name();                                                                       \
-		end_test();                                                                        \
-	}                                                                                          \
-	__attribute__((constructor)) static void register_##test_name##_##which(void)              \
-	{                                                                                          \
-		static struct test test = { .name = #test_name " " #which,                         \
-					    .run = test_name##_of_##which };                       \
-		test_register(&test);                                                              \
-	}
-
 #undef TEST
 #define TEST(test_name)                                                                            \
 	__attribute__((unused)) static void test_name(void);                                       \

@@ -198,21 +198,12 @@ TEST(a_read_from_stdin_gives_no_more_than_its_limit_and_its_bytes)
 	free(text);
 }
 
-static void *stop_soon(void *context)
-{
-	(void)context;
-	for (int i = 0; i < 10; i++)
-		wait_a_moment();
-	pr_stop_request(&rig.stop, AMPLE_MS);
-	return NULL;
-}
-
 TEST(D4_a_wait_for_a_line_is_ended_by_a_stop)
 {
 	pthread_t stopper;
 
 	open_pipe();
-	CHECK(pthread_create(&stopper, NULL, stop_soon, NULL) == 0);
+	CHECK(pthread_create(&stopper, NULL, rig_stop_soon, &rig) == 0);
 	CHECK_INT(try_read(100, AMPLE_MS), POSTROOM_STOPPED);
 	pthread_join(stopper, NULL);
 	end();

@@ -12,7 +12,7 @@
 #define KAFKA_OFFSET_COMMIT 8
 #define KAFKA_JOIN_GROUP 11
 
-/* See kafka_broker.c: "topic NAME CODE", "partitions NAME N", "push API CODE COUNT". */
+/* See kafka_broker.c: "topic NAME CODE", "partitions NAME N", "push API CODE COUNT", "hurry TIMES". */
 void kafka_order(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Calls fn with every record until it says false; those of a partition in order. */
