@@ -6,8 +6,8 @@ import sqlite3
 
 import pytest
 
-COMMANDS = ['enqueue', 'relay', 'list', 'show', 'retry', 'purge', 'stats', 'step',
-            'checkpoint', 'lease', 'migrate', 'key', 'sinks', 'bench']
+COMMANDS = ['enqueue', 'relay', 'list', 'show', 'retry', 'purge', 'stats', 'inbox',
+            'consume', 'step', 'checkpoint', 'lease', 'migrate', 'key', 'sinks', 'bench']
 
 
 def test_help_teaches_in_one_screen(postroom):

@@ -3,7 +3,6 @@
 import http.server
 import json
 import os
-import pathlib
 import signal
 import sqlite3
 import subprocess
@@ -11,7 +10,8 @@ import threading
 
 import pytest
 
-from conftest import wait_until
+from conftest import PROGRAM, wait_until
+from surviving import words_in
 
 QUICK = ('--base-delay', '10ms', '--max-delay', '20ms', '--poll-interval', '10ms', '--log-level', 'info')
 
@@ -26,10 +26,6 @@ def consume(postroom, *args, lines='', **options):
 
 def inbox(postroom):
     return {row['id']: row for row in postroom.ok('inbox', 'list', '--json', '--limit', '100000').objects}
-
-
-def words_in(path):
-    return pathlib.Path(path).read_text().split() if os.path.exists(path) else []
 
 
 @pytest.fixture
@@ -243,7 +239,6 @@ def J1_a_job_of_a_killed_worker_is_taken_over_and_goes_on_at_its_step(postroom, 
     handler = ('postroom step one -- sh -c "echo one >> ran"; '
                'if [ $POSTROOM_ATTEMPT = 1 ]; then echo here >> here; sleep 1000; fi; '
                'postroom step two -- sh -c "echo two >> ran"')
-    from conftest import PROGRAM
     env = {'PATH': f'{os.path.dirname(PROGRAM)}:{os.environ["PATH"]}'}
     postroom.ok('inbox', 'submit', 'h', 'c1')
     run = ('consume', '--handler', 'h', '--lease', '2s', '--exec', handler, '--drain')
@@ -259,7 +254,6 @@ def J1_a_job_of_a_killed_worker_is_taken_over_and_goes_on_at_its_step(postroom, 
 
 def J3_a_slow_step_outlasts_the_lease_and_is_not_begun_again(postroom, tmp_path):
     """A clone of a repository that takes several leases."""
-    from conftest import PROGRAM
     env = {'PATH': f'{os.path.dirname(PROGRAM)}:{os.environ["PATH"]}', 'HOME': str(tmp_path)}
     repository = tmp_path / 'repository'
     git = ['git', '-C', str(repository), '-c', 'user.name=t', '-c', 'user.email=t@example.org']
@@ -292,6 +286,7 @@ def J3_a_command_that_forks_and_leaves_does_not_hold_anything_up(postroom, tmp_p
     consume(postroom, '--exec', 'sleep 1000 & echo $! > child; exit 0', '--timeout', '30s',
             lines=events({'id': 'e1', 'topic': 't', 'payload': {}}))
     assert inbox(postroom)['e1']['status'] == 'completed'
+    os.kill(int((tmp_path / 'child').read_text()), signal.SIGKILL)
 
 
 def J3_much_output_is_bounded(postroom):

@@ -25,12 +25,7 @@ KILLS = 400 if os.environ.get('POSTROOM_SOAK') else 15
 QUICK = ['--lease', '2s', '--base-delay', '10ms', '--max-delay', '1s', '--max-attempts', '1000', '--log-level', 'warn']
 
 
-class OnRedis:
-    def __init__(self, directory):
-        self.server = Redis(str(directory))
-        self.server.start()
-        self.sink = self.source = f'redis://127.0.0.1:{self.server.port}/orders'
-
+class Broker:
     def restart(self):
         self.server.end()
         self.server.start()
@@ -39,7 +34,14 @@ class OnRedis:
         self.server.end()
 
 
-class OnNats:
+class OnRedis(Broker):
+    def __init__(self, directory):
+        self.server = Redis(str(directory))
+        self.server.start()
+        self.sink = self.source = f'redis://127.0.0.1:{self.server.port}/orders'
+
+
+class OnNats(Broker):
     def __init__(self, directory):
         self.server = Nats(str(directory))
         self.server.start()
@@ -49,15 +51,8 @@ class OnNats:
         self.sink = f'nats://127.0.0.1:{self.server.port}/orders'
         self.source = f'nats://127.0.0.1:{self.server.port}/SHOP'
 
-    def restart(self):
-        self.server.end()
-        self.server.start()
 
-    def end(self):
-        self.server.end()
-
-
-class OnRabbitMQ:
+class OnRabbitMQ(Broker):
     def __init__(self, directory):
         self.server = RabbitMQ(directory)
         self.server.start()
@@ -65,28 +60,20 @@ class OnRabbitMQ:
         self.sink = self.server.url + '/%2F/?routing_key=orders'
         self.source = self.server.url + '/%2F/orders'
 
-    def restart(self):
-        self.server.end()
-        self.server.start()
-
     def end(self):
-        self.server.end()
+        super().end()
         self.server.names.kill()
         self.server.names.wait()
 
 
-class OnKafka:
+class OnKafka(Broker):
     def __init__(self, directory):
         self.server = Kafka(str(directory))
         self.server.start()
         self.sink = self.source = f'kafka://127.0.0.1:{self.server.port}/orders?kafka.topic.metadata.refresh.interval.ms=500'
 
-    def restart(self):
-        self.server.end()
-        self.server.start()
-
     def end(self):
-        self.server.end()
+        super().end()
         self.server.keeper.kill()
         self.server.keeper.wait()
 

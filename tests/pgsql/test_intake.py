@@ -40,6 +40,27 @@ def A5_events_that_take_several_leases_stay_with_who_has_them(postroom, sql, red
     assert 'SKIP_PROCESSED' not in first + second and 'STORE_TROUBLE' not in first
 
 
+def D5_a_database_that_goes_away_pauses_the_reading_and_loses_nothing(server, postroom, sql, redis, tmp_path):
+    log = tmp_path / 'log'
+    sql('CREATE TABLE books (id text)')
+    with open(log, 'wb') as file:
+        consumer = postroom.start('consume', '--handler', 'books', '--from', f'redis://127.0.0.1:{redis.port}/orders',
+                                  '--sql', STATEMENT, stdout=file, stderr=file)
+    redis.ask('EVAL', ADD, '0', '10', 'before', '0')
+    wait_until(lambda: int(sql('SELECT count(*) FROM books')[0][0]) == 10, 'the first events')
+    server.stop()
+    redis.ask('EVAL', ADD, '0', '10', 'meanwhile', '0')
+    wait_until(lambda: 'INBOX_STORE_TROUBLE' in log.read_text() and
+               redis.ask('XPENDING', 'orders', 'books')[0] > 0, 'events that can not be taken in')
+    server.start()
+    wait_until(lambda: redis.ask('XPENDING', 'orders', 'books')[0] == 0 and
+               int(sql('SELECT count(*) FROM books')[0][0]) == 20, 'all events')
+    assert int(sql('SELECT count(DISTINCT id) FROM books')[0][0]) == 20
+    assert {row for row, in sql('SELECT DISTINCT attempts FROM postroom_inbox')} == {0}
+    consumer.terminate()
+    assert consumer.wait() == 0
+
+
 if SOAK:  # it takes half a minute
     def D5_a_drain_does_not_wait_for_ever_for_a_database_that_went_away(server, postroom, sql):
         sql('CREATE TABLE books (id text)')
