@@ -63,7 +63,8 @@ enum pgsql_arm {
 
 struct pgsql_reading {
 	int64_t head_due_us; /* when the index is to be read from its head again */
-	int skip;	     /* it was empty: how many claims to leave it alone while others are not */
+	bool empty;	     /* nothing was met the last time */
+	int skip;	     /* then: how many claims to leave it alone while others are not */
 	bool busy;	     /* the last batch was full */
 	bool from_mark;	     /* and was read from the mark on */
 };
@@ -447,7 +448,7 @@ struct pgsql_settling {
 	int64_t *landed; /* room for the others */
 	size_t flown;	 /* how many the lanes have */
 	struct pgsql_params params, lane_params, key_params, move_params, no_params;
-	struct pgsql_step steps[6];
+	struct pgsql_step steps[7];
 	size_t count; /* of steps */
 };
 

@@ -299,7 +299,8 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 	if (asking->arm == PG_ARM_LANES)
 		reading->busy &= (size_t)met == count && store->many_keys == many_keys &&
 				 !store->lanes.failed;
-	reading->skip = met == 0 ? QUIET_CLAIMS : 0;
+	reading->empty = met == 0;
+	reading->skip = reading->empty ? QUIET_CLAIMS : 0;
 	if (asking->arm == PG_ARM_LANES && PQntuples(result) > 0) {
 		/* A look into a few of the lanes tells nothing about the others. */
 		if (!reading->from_mark && !PQgetisnull(result, 0, PG_COL_EXPIRED))
@@ -489,58 +490,90 @@ int pr_pgsql_claim(struct postroom_store *base, const struct pr_table *table,
 	return status;
 }
 
-/* The arm whose turn it is; PG_ARMS: none is known to have anything. */
-static enum pgsql_arm busy_arm(struct pgsql_store *store, const struct pr_table *table)
+/* What a turn asks for: the arms in their order, the one with the most last. */
+struct pgsql_next {
+	struct pgsql_asking asking[PG_ARMS_IN_TURN];
+	size_t count;
+};
+
+static int add_step(struct pgsql_store *store, const struct pr_claim *claim, enum pgsql_arm arm,
+		    int32_t limit, struct pgsql_settling *settling, struct pgsql_next *next,
+		    struct pr_err *err)
 {
-	enum pgsql_arm found = PG_ARMS;
+	struct pgsql_asking *asking = &next->asking[next->count++];
+	int status = ask(store, claim, arm, limit, 0, asking, err);
+
+	settling->steps[settling->count++] = asking->step;
+	return status;
+}
+
+/* Of an arm that was empty a part of a batch is asked for, and the rest of the next arm. */
+#define PROBE_PART 8
+
+static int add_arms(struct pgsql_store *store, const struct pr_table *table,
+		    const struct pr_claim *claim, struct pgsql_settling *settling,
+		    struct pgsql_next *next, struct pr_err *err)
+{
+	int32_t limit = limit_for(store, claim, 0), left = limit;
+	enum pgsql_arm first = store->first_arm;
 
 	for (int i = 0; i < PG_ARMS_IN_TURN; i++) {
-		enum pgsql_arm arm = (store->first_arm + i) % PG_ARMS_IN_TURN;
+		enum pgsql_arm arm = (first + i) % PG_ARMS_IN_TURN;
+		const struct pgsql_reading *reading = &store->reading[arm];
+		struct pr_claim part = *claim;
+		int32_t share = reading->empty ? (limit + PROBE_PART - 1) / PROBE_PART : left;
 
-		if (!is_quiet(&store->reading[arm]) && has_turn(store, table, arm) && found == PG_ARMS)
-			found = arm;
+		/* All of them: so many claims later each is asked again. */
+		if (is_quiet(&store->reading[arm]) || !has_turn(store, table, arm) || left <= 0)
+			continue;
+		if (share > left)
+			share = left;
+		part.max_bytes = claim->max_bytes / (size_t)limit * (size_t)share;
+		if (add_step(store, &part, arm, share, settling, next, err) < 0)
+			return err->status;
+		left -= share;
 	}
-	return found;
+	if (next->count > 0)
+		store->first_arm = PG_ARM_ITSELF;
+	return POSTROOM_OK;
 }
 
 /* Adds what the next batch is to be asked for, if anything. */
 static int add_asking(struct pgsql_store *store, const struct pr_table *table,
 		      const struct pr_claim *claim, struct pgsql_settling *settling,
-		      struct pgsql_asking *asking, struct pr_err *err)
+		      struct pgsql_next *next, struct pr_err *err)
 {
 	/* Only the lanes tell on the way that there are some. */
-	bool suspects = claim->suspects && !(table->lanes && store->none_expired);
-	enum pgsql_arm arm = suspects ? PG_ARM_EXPIRED : busy_arm(store, table);
-	int32_t limit = suspects ? 1 : limit_for(store, claim, 0);
-	int status;
-
-	if (arm == PG_ARMS)
-		return POSTROOM_OK;
-	if (suspects && table->lanes && store->kind == PR_LEASE_LANE)
+	if (!claim->suspects || (table->lanes && store->none_expired))
+		return add_arms(store, table, claim, settling, next, err);
+	if (table->lanes && store->kind == PR_LEASE_LANE)
 		settling->steps[settling->count++] = pr_pgsql_taking_over(&settling->no_params);
-	if (!suspects)
-		store->first_arm = PG_ARM_ITSELF;
-	status = ask(store, claim, arm, limit, 0, asking, err);
-	settling->steps[settling->count++] = asking->step;
-	return status;
+	return add_step(store, claim, PG_ARM_EXPIRED, 1, settling, next, err);
 }
 
 /* What the steps of a settling have brought, the next batch last. */
 static int end_turn(struct pgsql_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct pgsql_settling *settling,
-		    struct pgsql_asking *asking, struct postroom_batch *next, struct pr_err *err)
+		    struct pgsql_next *next, struct postroom_batch *batch, struct pr_err *err)
 {
 	struct pr_err unheard;
+	bool fine = true;
 	int64_t met;
 
-	if (asking->step.sql) {
-		asking->step = settling->steps[--settling->count];
-		/* It is committed: what can not be taken over is left to its lease. */
-		if (absorb(store, table, claim->loose, asking, next, &met, &unheard) < 0)
-			pr_batch_reset(next);
-		sort_by_due(next);
-		free_buried(store, table, claim->block, next, &unheard);
-		learn_size(store, next);
+	settling->count -= next->count;
+	for (size_t i = 0; i < next->count; i++) {
+		struct pgsql_asking *asking = &next->asking[i];
+
+		asking->step = settling->steps[settling->count + i];
+		fine &= absorb(store, table, claim->loose, asking, batch, &met, &unheard) >= 0;
+	}
+	/* It is committed: what can not be taken over is left to its lease. */
+	if (!fine)
+		pr_batch_reset(batch);
+	if (next->count > 0) {
+		sort_by_due(batch);
+		free_buried(store, table, claim->block, batch, &unheard);
+		learn_size(store, batch);
 	}
 	return pr_pgsql_end_settling(store, settling, err);
 }
@@ -551,7 +584,7 @@ int pr_pgsql_turn(struct postroom_store *base, const struct pr_table *table,
 {
 	struct pgsql_store *store = pgsql_store(base);
 	struct pgsql_settling settling = { .items = items, .item_count = count };
-	struct pgsql_asking asking = { 0 };
+	struct pgsql_next asked = { 0 };
 	int status = pr_pgsql_go_by_index(store, err);
 
 	if (status >= 0 && table->lanes)
@@ -559,14 +592,15 @@ int pr_pgsql_turn(struct postroom_store *base, const struct pr_table *table,
 	if (status >= 0)
 		status = pr_pgsql_begin_settling(store, table, policy, &settling, err);
 	if (status >= 0)
-		status = add_asking(store, table, claim, &settling, &asking, err);
+		status = add_asking(store, table, claim, &settling, &asked, err);
 	if (status >= 0)
 		status = pr_pgsql_run_all(store, table, settling.steps, settling.count,
 					  "settling and claiming messages", err);
 	if (status >= 0)
-		status = end_turn(store, table, claim, &settling, &asking, next, err);
+		status = end_turn(store, table, claim, &settling, &asked, next, err);
 	pr_pgsql_release_settling(&settling);
-	release(&asking);
+	for (size_t i = 0; i < asked.count; i++)
+		release(&asked.asking[i]);
 	return status;
 }
 
