@@ -88,6 +88,7 @@ int pr_consume_open(const struct pr_consume_config *config, struct pr_consume **
 	consume->config = *config;
 	/* What is read counts too: the relay must not take a moment without work for the end. */
 	consume->config.relay.drain = config->drain && !config->from;
+	consume->config.relay.impatient = config->drain;
 	if (config->statement)
 		consume->config.relay.handler =
 			(struct pr_handler){ pr_statement_open, &consume->config };
