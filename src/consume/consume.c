@@ -121,10 +121,13 @@ static void *wait_for_end(void *context)
 static int start(struct pr_consume *consume, struct pr_err *err)
 {
 	for (; consume->started < consume->count; consume->started++) {
-		if (pthread_create(&consume->threads[consume->started], NULL, pr_intake_run,
-				   &consume->intakes[consume->started]) != 0)
+		struct pr_intake *intake = &consume->intakes[consume->started];
+		pthread_t *thread = &consume->threads[consume->started];
+
+		if (pthread_create(thread, NULL, pr_intake_run, intake) != 0)
 			return pr_err_set(err, POSTROOM_NOMEM, "consume: can not start a thread: no "
 							       "resources left");
+		pthread_setname_np(*thread, intake->name);
 	}
 	return POSTROOM_OK;
 }
