@@ -88,6 +88,7 @@ int pr_consume_open(const struct pr_consume_config *config, struct pr_consume **
 	consume->config = *config;
 	/* What is read counts too: the relay must not take a moment without work for the end. */
 	consume->config.relay.drain = config->drain && !config->from;
+	consume->config.relay.impatient = config->drain;
 	if (config->statement)
 		consume->config.relay.handler =
 			(struct pr_handler){ pr_statement_open, &consume->config };
@@ -120,10 +121,13 @@ static void *wait_for_end(void *context)
 static int start(struct pr_consume *consume, struct pr_err *err)
 {
 	for (; consume->started < consume->count; consume->started++) {
-		if (pthread_create(&consume->threads[consume->started], NULL, pr_intake_run,
-				   &consume->intakes[consume->started]) != 0)
+		struct pr_intake *intake = &consume->intakes[consume->started];
+		pthread_t *thread = &consume->threads[consume->started];
+
+		if (pthread_create(thread, NULL, pr_intake_run, intake) != 0)
 			return pr_err_set(err, POSTROOM_NOMEM, "consume: can not start a thread: no "
 							       "resources left");
+		pthread_setname_np(*thread, intake->name);
 	}
 	return POSTROOM_OK;
 }

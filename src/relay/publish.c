@@ -292,7 +292,7 @@ static void renew(struct pr_beat *beat)
 
 /*
  * The lease has run out under way: what is undecided is another's by now, or will be. It
- * was begun, so its attempt is not given back.
+ * may have begun, so its attempt is not given back.
  */
 static void leave_lost(postroom_delivery *items, size_t count)
 {

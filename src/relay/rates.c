@@ -37,7 +37,7 @@ void pr_rates_add(struct pr_rates *rates, int64_t now_us, int64_t delivered, int
 		*slot = (struct pr_rates_slot){ .number = number };
 	slot->delivered += delivered;
 	slot->failed += failed;
-	if (delivered > 0)
+	if (delivered > 0 && lag_us != PR_RATES_NO_LAG)
 		rates->lag_us = lag_us > 0 ? lag_us : 0; /* two clocks may disagree */
 	pthread_mutex_unlock(&rates->lock);
 }

@@ -36,6 +36,9 @@ struct pr_rates_report {
 void pr_rates_init(struct pr_rates *rates, int64_t now_us);
 void pr_rates_release(struct pr_rates *rates);
 
+/* For what was never in a queue. */
+#define PR_RATES_NO_LAG INT64_MIN
+
 /* lag_us is that of the last one delivered; it counts if any was. */
 void pr_rates_add(struct pr_rates *rates, int64_t now_us, int64_t delivered, int64_t failed,
 		  int64_t lag_us);

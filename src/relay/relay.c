@@ -322,10 +322,12 @@ const struct pr_stop *pr_relay_stopping(const struct pr_relay *relay)
 
 void pr_relay_add(struct pr_relay *relay, int64_t delivered, int64_t failed, int64_t dead)
 {
+	/* Each of them was tried; what is only kept is fetched by who tries it. */
+	atomic_fetch_add(&relay->totals.fetched, delivered + failed);
 	atomic_fetch_add(&relay->totals.delivered, delivered);
 	atomic_fetch_add(&relay->totals.failed, failed);
 	atomic_fetch_add(&relay->totals.dead, dead);
-	pr_rates_add(&relay->rates, pr_mono_us(), delivered, failed, 0);
+	pr_rates_add(&relay->rates, pr_mono_us(), delivered, failed, PR_RATES_NO_LAG);
 }
 
 void pr_relay_reopen(struct pr_relay *relay)

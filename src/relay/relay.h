@@ -67,6 +67,7 @@ struct pr_relay_config {
 	int64_t dedupe_retention_ms; /* keys whose messages have gone are forgotten; < 0: never */
 	int64_t inbox_retention_ms;  /* completed ones are purged from the inbox; < 0: never */
 	bool drain;		     /* stop when nothing is left to do */
+	bool impatient;		     /* who stays away is waited for no longer than by a drain */
 	enum pr_log_level log_level;
 	enum pr_log_format log_format;
 	pr_log_fn log; /* NULL: lines go to stderr */

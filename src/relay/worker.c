@@ -48,7 +48,7 @@ int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *e
 		.schema = crew->config.schema,
 		/* An answer that comes after the lease is worth nothing. */
 		.answer_ms = crew->config.lease_ms,
-		.busy_wait_ms = pr_crew_drains(crew) ? PR_DRAIN_PATIENCE_MS : -1,
+		.busy_wait_ms = pr_crew_gives_up(crew) ? PR_DRAIN_PATIENCE_MS : -1,
 		.until_us = worker->hurry_us,
 		.stop = &crew->stop,
 		.pulse = &worker->pulse,
@@ -88,7 +88,7 @@ int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err)
 	if (err->status == POSTROOM_STOPPED)
 		return POSTROOM_OK;
 	pr_worker_tell_trouble(worker, err);
-	if (pr_crew_drains(crew) &&
+	if (pr_crew_gives_up(crew) &&
 	    pr_mono_us() - worker->trouble_since_us >= PR_DRAIN_PATIENCE_MS * 1000LL)
 		return err->status;
 	pr_pulse_beat(&worker->pulse, PAUSE_MAX_MS);
@@ -314,7 +314,7 @@ static bool wait_for_sink(struct pr_worker *worker, int64_t wait_ms, struct pr_e
 	char reason[300];
 	int64_t open_ms = pr_breaker_open_ms(pr_worker_breaker(worker), pr_mono_us(), reason);
 
-	if (pr_crew_drains(crew) && open_ms >= PR_DRAIN_PATIENCE_MS) {
+	if (pr_crew_gives_up(crew) && open_ms >= PR_DRAIN_PATIENCE_MS) {
 		const char *name = worker->outlet->sink->name;
 
 		pr_err_set(err, POSTROOM_SINK,
@@ -384,6 +384,8 @@ void *pr_worker_run(void *context)
 	pthread_mutex_lock(&relay->lock);
 	pthread_mutex_unlock(&relay->lock);
 	worker->status = work(worker);
+	/* Who gives up on the sink may have the watch, and the others, asleep, have to do so too. */
+	leave_watch(worker);
 	/* A worker that can not go on takes the others along: no half-dead relay. */
 	if (worker->status < 0 && !worker->gave_up)
 		pr_relay_stop(relay);

@@ -26,7 +26,7 @@ struct pr_worker {
 	struct pr_pulse pulse;
 	bool started;
 	int status; /* how it ended */
-	bool gave_up; /* on a sink that stays away, when draining: the others go on */
+	bool gave_up; /* on a sink that stays away: the others go on */
 	struct pr_err err;
 	struct postroom_store *store; /* NULL while the database is away */
 	int64_t hurry_us; /* until when it may be opened; 0: as long as it takes */
@@ -126,6 +126,12 @@ static inline bool pr_crew_drains(const struct pr_crew *crew)
 	return crew->config.drain || atomic_load(&crew->relay->finishing);
 }
 
+/* Does it give up on who stays away? */
+static inline bool pr_crew_gives_up(const struct pr_crew *crew)
+{
+	return crew->config.impatient || pr_crew_drains(crew);
+}
+
 /* Of the worker's sink. */
 static inline struct pr_breaker *pr_worker_breaker(struct pr_worker *worker)
 {
@@ -174,7 +180,7 @@ void pr_janitor_look_unrouted(struct pr_worker *janitor, bool always);
  */
 int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *err);
 
-/* The database failed: says so, closes it, pauses. Gives up only when draining. */
+/* The database failed: says so, closes it, pauses. Gives up only for a drain. */
 int pr_worker_trouble(struct pr_worker *worker, struct pr_err *err);
 /* The same, but for the pause: for who has something under way. */
 void pr_worker_tell_trouble(struct pr_worker *worker, const struct pr_err *err);

@@ -13,6 +13,7 @@ import pytest
 from conftest import PROGRAM, wait_until
 from surviving import words_in
 
+SOAK = os.environ.get('POSTROOM_SOAK') == '1'
 QUICK = ('--base-delay', '10ms', '--max-delay', '20ms', '--poll-interval', '10ms', '--log-level', 'info')
 
 
@@ -196,6 +197,50 @@ def D5_a_drain_gives_up_on_a_broker_that_stays_away_and_finishes_what_is_there(p
     assert result.code == 1, result
     assert 'unreachable for 30 s' in result.err.splitlines()[-1] and 'refused' in result.err.splitlines()[-1]
     assert words_in(tmp_path / 'ran') == ['c1']
+
+
+@pytest.mark.skipif(not SOAK, reason='takes half a minute')
+def D5_a_drain_gives_up_on_a_handler_that_stays_away_however_much_comes_in(postroom):
+    worker = postroom.start('consume', '--handler', 'h', '--from', '-', '--drain', '--exec', 'exit 127',
+                            '--workers', '8', '--log-level', 'error', stdin=subprocess.PIPE)
+    ended = threading.Event()
+
+    def feed():
+        n = 0
+        while not ended.wait(0.5):
+            n += 1
+            try:
+                worker.stdin.write(events({'id': f'e{n}', 'payload': {}}).encode())
+                worker.stdin.flush()
+            except BrokenPipeError:
+                return
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    try:
+        wait_until(lambda: worker.poll() is not None, 'the end')
+    finally:
+        ended.set()
+        feeder.join()
+    assert worker.returncode == 1
+    assert b'postroom: the sink has been unreachable for 30 s' in worker.stderr.read()
+
+
+@pytest.mark.skipif(not SOAK, reason='takes a minute')
+def D5_a_drain_does_not_wait_for_ever_for_a_database_that_is_locked(postroom, tmp_path):
+    os.mkfifo(tmp_path / 'gate')
+    worker = postroom.start('consume', '--handler', 'h', '--from', '-', '--drain', '--exec',
+                            'echo $POSTROOM_ID >> begun; read word < gate', '--log-level', 'error',
+                            stdin=subprocess.PIPE)
+    worker.stdin.write(events({'id': 'e1', 'payload': {}}).encode())
+    worker.stdin.flush()
+    wait_until(lambda: words_in(tmp_path / 'begun'), 'the command to begin')
+    holder = sqlite3.connect(postroom.db, isolation_level=None)
+    holder.execute('BEGIN IMMEDIATE')
+    (tmp_path / 'gate').write_text('go\n')
+    _, error = worker.communicate()
+    holder.close()
+    assert worker.returncode == 1 and b'postroom: ' in error, error
 
 
 def J1_a_command_gets_the_payload_and_its_environment(postroom, tmp_path):

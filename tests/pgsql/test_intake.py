@@ -73,3 +73,10 @@ if SOAK:  # it takes half a minute
         _, error = consumer.communicate(b'{"id": "e2", "payload": {}}\n')
         assert consumer.returncode == 1 and error.startswith(b'postroom: '), error
         server.start()
+
+    def D5_a_drain_does_not_wait_for_ever_for_a_database_that_is_down(server, postroom):
+        server.stop()
+        result = postroom('consume', '--handler', 'books', '--from', '-', '--drain', '--exec', 'true',
+                          '--log-level', 'error')
+        assert result.code == 1 and len(result.err.splitlines()) == 1, result
+        server.start()

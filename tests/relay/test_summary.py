@@ -11,9 +11,9 @@ from conftest import wait_until
 from running import SOAK, enqueue_many, ids_in
 
 
-def summaries(log):
+def summaries(log, box='OUTBOX'):
     events = [json.loads(line) for line in log.splitlines() if line.endswith('}')]
-    return [event for event in events if event['event'] == 'OUTBOX_WORKER_SUMMARY']
+    return [event for event in events if event['event'] == f'{box}_WORKER_SUMMARY']
 
 
 def L1_a_relay_that_stops_sums_up(postroom):
@@ -37,6 +37,18 @@ def L1_the_lag_is_the_time_from_creation_to_delivery(postroom, sql):
     result = postroom.ok('relay', '--drain', '--log-format', 'json', '--to', 'null:')
     summary, = summaries(result.err)
     assert summary['lag_ms'] >= 3600000
+
+
+def L1_what_a_consumer_does_on_the_way_in_counts_and_has_no_lag(postroom, sql):
+    postroom.ok('migrate')
+    sql('CREATE TABLE ledger (n INTEGER CHECK (n <> 3))')
+    lines = ''.join(json.dumps({'id': f'e{n}', 'payload': {'n': n}}) + '\n' for n in range(10))
+    result = postroom.ok('consume', '--handler', 'h', '--from', '-', '--log-format', 'json', '--max-attempts', '1',
+                         '--sql', "INSERT INTO ledger SELECT ?1 ->> 'n'", input=lines)
+    summary, = summaries(result.err, 'INBOX')
+    counts = {name: summary[name] for name in ('fetched', 'delivered', 'failed', 'dead', 'lost', 'in_flight')}
+    assert counts == {'fetched': 10, 'delivered': 9, 'failed': 1, 'dead': 1, 'lost': 0, 'in_flight': 0}
+    assert 'lag_ms' not in summary
 
 
 def L1_a_relay_that_did_nothing_has_nothing_to_sum_up(postroom):

@@ -246,16 +246,16 @@ def W1_the_watchdog_is_not_fed_while_a_thread_hangs(postroom, manager, freeze, n
     assert log.index('OUTBOX_WORKER_STUCK') < log.index('OUTBOX_WORKER_BACK')
 
 
-def stop_with_a_thread_that_hangs(relay, freeze, name):
-    frozen = freeze(thread_of(relay.pid, name))
+def stop_with_a_thread_that_hangs(process, freeze, name, command='relay'):
+    frozen = freeze(thread_of(process.pid, name))
     # Elsewhere it may hold what the others want, and then they hang too.
     while not frozen.sleeps():
         assert frozen.let_go()
         frozen = freeze(frozen.thread)
-    relay.terminate()
+    process.terminate()
     frozen.wait_for_end()
-    assert relay.wait() == 1
-    assert f'postroom: relay: {name} hangs and does not stop; '.encode() in relay.stderr.read()
+    assert process.wait() == 1
+    assert f'postroom: {command}: {name} hangs and does not stop; '.encode() in process.stderr.read()
 
 
 def D4_a_worker_that_hangs_does_not_keep_the_relay_from_stopping(postroom, freeze):
@@ -269,6 +269,12 @@ def D4_nor_for_as_long_as_its_lease(postroom, freeze, tmp_path):
                            '--publish-timeout', '20m', '--workers', '1', '--shutdown-grace', '0s')
     wait_until(lambda: ids_in(tmp_path / 'begun'), 'the command to begin')
     stop_with_a_thread_that_hangs(relay, freeze, 'worker 1')
+
+
+def D4_nor_does_an_intake_that_hangs_keep_a_consumer(postroom, freeze):
+    consumer = postroom.start('consume', '--handler', 'h', '--from', '-', '--exec', 'true', '--shutdown-grace', '100ms',
+                              stdin=subprocess.PIPE)
+    stop_with_a_thread_that_hangs(consumer, freeze, 'intake 1', 'consume')
 
 
 def W1_a_worker_that_can_not_go_on_ends_the_relay(postroom, manager, sql):

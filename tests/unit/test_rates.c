@@ -109,6 +109,7 @@ TEST(M1_the_lag_is_that_of_the_newest_delivery_and_never_negative)
 	pr_rates_init(&rates, START);
 	pr_rates_add(&rates, START, 1, 0, 1500000);
 	pr_rates_add(&rates, START, 0, 3, 99 * S); /* delivered nothing: no lag */
+	pr_rates_add(&rates, START, 1, 0, PR_RATES_NO_LAG);
 	CHECK_INT(read_at(START).lag_ms, 1500);
 	pr_rates_add(&rates, START, 1, 0, -S);
 	CHECK_INT(read_at(START).lag_ms, 0);
