@@ -72,14 +72,11 @@ static int read_hex4(const char *at, const char *end)
 	if (end - at < 4)
 		return -1;
 	for (int i = 0; i < 4; i++) {
-		char c = at[i];
+		int digit = pr_hex_value(at[i]);
 
-		if (is_digit(c))
-			value = value * 16 + (c - '0');
-		else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-			value = value * 16 + ((c | 0x20) - 'a' + 10);
-		else
+		if (digit < 0)
 			return -1;
+		value = value * 16 + digit;
 	}
 	return value;
 }

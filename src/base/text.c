@@ -82,6 +82,15 @@ size_t pr_utf8_sanitize(const char *text, size_t len, size_t max_chars, char *ou
 	return used;
 }
 
+int pr_hex_value(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
+		return (c | 0x20) - 'a' + 10;
+	return -1;
+}
+
 bool pr_pattern_match(const char *pattern, const char *text)
 {
 	const char *star = NULL, *resume = NULL;

@@ -18,6 +18,9 @@ size_t pr_utf8_length(const char *text, size_t len);
  */
 size_t pr_utf8_sanitize(const char *text, size_t len, size_t max_chars, char *out, size_t size);
 
+/* What a hexadecimal digit stands for, or -1. */
+int pr_hex_value(char c);
+
 /* '*' stands for any characters, none included; everything else for itself. */
 bool pr_pattern_match(const char *pattern, const char *text);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/url.h"
 
+#include "base/text.h"
+
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,15 +95,6 @@ static bool split(const char *text, struct parts *parts)
 	return true;
 }
 
-static int hex_value(char c)
-{
-	if (is_digit(c))
-		return c - '0';
-	if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-		return (c | 0x20) - 'a' + 10;
-	return -1;
-}
-
 /* Decodes a part to *to and moves that behind its NUL. Returns it, or NULL and *ret_why. */
 static char *decode(const char *start, const char *end, char **to, const char **ret_why)
 {
@@ -114,8 +107,8 @@ static char *decode(const char *start, const char *end, char **to, const char **
 			*(*to)++ = *start++;
 			continue;
 		}
-		high = end - start > 2 ? hex_value(start[1]) : -1;
-		low = high >= 0 ? hex_value(start[2]) : -1;
+		high = end - start > 2 ? pr_hex_value(start[1]) : -1;
+		low = high >= 0 ? pr_hex_value(start[2]) : -1;
 		if (low < 0) {
 			*ret_why = "'%' must be followed by two hex digits; write %25 for a "
 				   "percent sign";

@@ -168,23 +168,11 @@ static void tell_arrival(struct pr_intake *intake, const struct pr_arrival *arri
 		pr_log_str(log, "key", arrival->id);
 		pr_log_end(log);
 	}
-	if (arrival->attempts > 0) {
-		pr_log_box(log, PR_LOG_INFO, "WORKER_DISPATCH_FAIL");
-		pr_log_str(log, "id", arrival->id);
-		pr_log_str(log, "key", arrival->id);
-		pr_log_int(log, "retry", arrival->attempts);
-		pr_log_int(log, "max", max);
-		pr_log_str(log, "error", arrival->error);
-		pr_log_end(log);
-	}
-	if (arrival->how == PR_ARRIVE_DEAD) {
-		pr_log_box(log, PR_LOG_INFO, "WORKER_DEAD");
-		pr_log_str(log, "id", arrival->id);
-		pr_log_str(log, "key", arrival->id);
-		pr_log_int(log, "attempts", arrival->attempts);
-		pr_log_str(log, "error", arrival->error);
-		pr_log_end(log);
-	}
+	if (arrival->attempts > 0)
+		pr_log_failed(log, arrival->id, arrival->id, arrival->attempts, max,
+			      arrival->error);
+	if (arrival->how == PR_ARRIVE_DEAD)
+		pr_log_dead(log, arrival->id, arrival->id, arrival->attempts, arrival->error);
 }
 
 static void count(struct pr_intake *intake, const struct pr_arrival *arrivals, size_t n)

@@ -20,13 +20,7 @@ void pr_log_buried(struct pr_worker *worker)
 	for (size_t i = 0; i < batch->buried_count; i++) {
 		const postroom_delivery *item = &batch->buried[i];
 
-		pr_log_box(&worker->log, PR_LOG_INFO, "WORKER_DEAD");
-		pr_log_str(&worker->log, "id", item->id);
-		pr_log_str(&worker->log, "key", pr_log_key(item));
-		pr_log_int(&worker->log, "attempts", item->attempt);
-		if (item->reason)
-			pr_log_str(&worker->log, "error", item->reason);
-		pr_log_end(&worker->log);
+		pr_log_dead(&worker->log, item->id, pr_log_key(item), item->attempt, item->reason);
 	}
 	atomic_fetch_add(&worker->relay->totals.dead, (int64_t)batch->buried_count);
 }

@@ -114,6 +114,12 @@ int pr_relay_watch(struct pr_relay *relay, const struct pr_pulse *pulse, const c
 const struct pr_stop *pr_relay_stopping(const struct pr_relay *relay);
 /* What others than its workers have done counts as theirs. */
 void pr_relay_add(struct pr_relay *relay, int64_t delivered, int64_t failed, int64_t dead);
+/* The log's lines about them are the same. */
+void pr_log_failed(struct pr_log *log, const char *id, const char *key, int32_t attempt,
+		   int32_t max, const char *error);
+/* error is NULL if a line before it has told why. */
+void pr_log_dead(struct pr_log *log, const char *id, const char *key, int32_t attempts,
+		 const char *error);
 
 struct pr_relay_totals {
 	int64_t fetched, delivered, failed, dead, lost;

@@ -15,25 +15,38 @@
  */
 #include "relay/worker.h"
 
+void pr_log_failed(struct pr_log *log, const char *id, const char *key, int32_t attempt,
+		   int32_t max, const char *error)
+{
+	pr_log_box(log, PR_LOG_INFO, "WORKER_DISPATCH_FAIL");
+	pr_log_str(log, "id", id);
+	pr_log_str(log, "key", key);
+	pr_log_int(log, "retry", attempt);
+	pr_log_int(log, "max", max);
+	pr_log_str(log, "error", error);
+	pr_log_end(log);
+}
+
+void pr_log_dead(struct pr_log *log, const char *id, const char *key, int32_t attempts,
+		 const char *error)
+{
+	pr_log_box(log, PR_LOG_INFO, "WORKER_DEAD");
+	pr_log_str(log, "id", id);
+	pr_log_str(log, "key", key);
+	pr_log_int(log, "attempts", attempts);
+	if (error)
+		pr_log_str(log, "error", error);
+	pr_log_end(log);
+}
+
 static void tell_failure(struct pr_worker *worker, const postroom_delivery *item)
 {
-	struct pr_log *log = &worker->log;
-
-	pr_log_box(log, PR_LOG_INFO, "WORKER_DISPATCH_FAIL");
-	pr_log_str(log, "id", item->id);
-	pr_log_str(log, "key", pr_log_key(item));
-	pr_log_int(log, "retry", item->attempt);
-	pr_log_int(log, "max", worker->crew->config.policy.max_attempts);
-	pr_log_str(log, "error", item->reason);
-	pr_log_end(log);
+	pr_log_failed(&worker->log, item->id, pr_log_key(item), item->attempt,
+		      worker->crew->config.policy.max_attempts, item->reason);
 	atomic_fetch_add(&worker->relay->totals.failed, 1);
 	if (!item->dead)
 		return;
-	pr_log_box(log, PR_LOG_INFO, "WORKER_DEAD");
-	pr_log_str(log, "id", item->id);
-	pr_log_str(log, "key", pr_log_key(item));
-	pr_log_int(log, "attempts", item->attempt);
-	pr_log_end(log);
+	pr_log_dead(&worker->log, item->id, pr_log_key(item), item->attempt, NULL);
 	atomic_fetch_add(&worker->relay->totals.dead, 1);
 }
 

@@ -88,13 +88,17 @@ bool pr_amqp_take_back(struct pr_amqp_link *link, uint64_t place)
 
 static int flush(struct pr_amqp_link *link, struct pr_err *err)
 {
+	size_t before = link->out_at;
 	ssize_t gone;
 
 	if (link->out.failed)
 		return pr_err_nomem(err);
 	gone = pr_wire_flush(&link->wire, &link->out, &link->out_at, err);
-	if (gone < 0)
+	if (gone < 0) {
+		/* What left before it failed can not be taken back. */
+		link->gone += link->out_at - before;
 		return lost(link, err);
+	}
 	link->gone += (uint64_t)gone;
 	if (gone > 0)
 		link->sent_us = pr_mono_us();

@@ -34,8 +34,6 @@
 #define READS_AT_ONCE 16
 #define READ_SIZE ((size_t)16 * 1024)
 
-/* As shells say it. */
-enum { NOT_EXECUTABLE = 126, NOT_FOUND = 127 };
 enum { WATCH_IN, WATCH_OUT, WATCH_ERR, WATCH_EXIT };
 
 /* By number: glibc has a function for it only since 2.36. */
@@ -112,11 +110,11 @@ __attribute__((noreturn)) static void become(const struct pr_program *program)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	execvpe(program->file, program->arguments, program->environment);
 	if (errno == ENOENT)
-		refuse(program, ": it was not found", NOT_FOUND);
+		refuse(program, ": it was not found", PR_CHILD_NOT_FOUND);
 	if (errno == EACCES)
-		refuse(program, ": it may not be executed", NOT_EXECUTABLE);
+		refuse(program, ": it may not be executed", PR_CHILD_NOT_EXECUTABLE);
 	refuse(program, errno == E2BIG ? ": command and environment are too long" : "",
-	       NOT_EXECUTABLE);
+	       PR_CHILD_NOT_EXECUTABLE);
 }
 
 /* Ends as somebody else has. */
@@ -182,21 +180,22 @@ __attribute__((noreturn)) static void guard(const struct pr_program *program, co
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	prctl(PR_SET_PDEATHSIG, SIGUSR1);
 	if (getppid() != parent)
-		leave(NOT_EXECUTABLE); /* it was gone before the line above */
+		leave(PR_CHILD_NOT_EXECUTABLE); /* it was gone before the line above */
 	/* Our own standard streams may have been closed, and the pipes be 0 to 2. */
 	for (int i = 0; i < 3; i++)
 		above[i] = fcntl(streams[i], F_DUPFD, 3);
+	/* Better no command than one with streams of ours. */
 	for (int i = 0; i < 3; i++) {
 		if (above[i] < 0 || dup2(above[i], i) < 0)
-			leave(NOT_EXECUTABLE); /* better no command than one with streams of ours */
+			leave(PR_CHILD_NOT_EXECUTABLE);
 	}
 	if (!close_from(3))
-		refuse(program, ": without close_range it has our files", NOT_EXECUTABLE);
+		refuse(program, ": without close_range it has our files", PR_CHILD_NOT_EXECUTABLE);
 	shell = _Fork();
 	if (shell == 0)
 		become(program);
 	if (shell < 0)
-		refuse(program, ": no more processes", NOT_EXECUTABLE);
+		refuse(program, ": no more processes", PR_CHILD_NOT_EXECUTABLE);
 	setpgid(shell, shell); /* both do it: whoever comes first, the group is there */
 	close_from(0);
 	watch_over(shell);

@@ -27,6 +27,9 @@
 #define PR_CHILD_FDS 4
 #define PR_CHILD_KEEP 4096
 
+/* The status of what could not be started, as shells say it. */
+enum { PR_CHILD_NOT_EXECUTABLE = 126, PR_CHILD_NOT_FOUND = 127 };
+
 /* What was kept of one of its outputs. */
 struct pr_child_text {
 	int fd; /* -1: at its end */

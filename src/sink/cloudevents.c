@@ -32,21 +32,13 @@ void pr_ce_put_header_value(struct pr_buf *out, const char *value)
 	}
 }
 
-static int hex_value(char c)
-{
-	const char *digits = "0123456789abcdef";
-	const char *at = c ? strchr(digits, c >= 'A' && c <= 'F' ? c | 0x20 : c) : NULL;
-
-	return at ? (int)(at - digits) : -1;
-}
-
 void pr_ce_take_header_value(struct pr_buf *out, const char *value)
 {
 	size_t before = out->len;
 
 	for (const char *at = value; *at; at++) {
-		int high = *at == '%' ? hex_value(at[1]) : -1;
-		int low = high >= 0 ? hex_value(at[2]) : -1;
+		int high = *at == '%' ? pr_hex_value(at[1]) : -1;
+		int low = high >= 0 ? pr_hex_value(at[2]) : -1;
 
 		if (low >= 0 && high + low > 0) {
 			pr_buf_putc(out, (char)(high * 16 + low));

@@ -30,7 +30,7 @@
 /* Between TERM and KILL, but never more than a part of the timeout: the lease has to outlast both. */
 #define KILL_AFTER_MS 2000
 
-enum { EXIT_REJECTED = 65, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
+#define EXIT_REJECTED 65
 
 struct run {
 	struct pr_child child;
@@ -243,7 +243,8 @@ static void finish(struct exec_sink *exec, struct run *run, const struct pr_flig
 		verdict = POSTROOM_DELIVERED;
 	else if (child->status == EXIT_REJECTED)
 		verdict = POSTROOM_REJECTED;
-	else if (child->status == EXIT_NOT_EXECUTABLE || child->status == EXIT_NOT_FOUND)
+	else if (child->status == PR_CHILD_NOT_EXECUTABLE ||
+		 child->status == PR_CHILD_NOT_FOUND)
 		verdict = POSTROOM_UNREACHABLE;
 
 	/* What is lost whoever has it now will judge. */

@@ -5,12 +5,15 @@
 #include "base/time.h"
 #include "servers/amqp.h"
 #include "servers/proxy.h"
+#include "sink/amqp_link.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define LONG ((size_t)17 * 1024 * 1024) /* more than the way to the server takes */
 #define SHORT_MS 200
@@ -306,4 +309,34 @@ TEST(K8_a_message_longer_than_the_way_keeps_the_deadline_too)
 	CHECK_INT(item->verdict, POSTROOM_UNREACHABLE);
 	rig_release(&amqp_rig);
 	free(body);
+}
+
+/* No server hangs up in the middle of a flush when it should: the memory ends there instead. */
+TEST(K8_what_left_before_the_connection_failed_is_not_taken_back)
+{
+	enum { HALF = 128 * 1024 }; /* more than goes at once */
+	struct pr_amqp_link link = { .address.host = "h" };
+	const struct pr_flight flight = { 0 };
+	struct pr_err err = { 0 };
+	int ends[2];
+
+	link.out.data = mmap(NULL, (size_t)2 * HALF, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(link.out.data != MAP_FAILED);
+	CHECK_INT(mprotect(link.out.data + HALF, HALF, PROT_NONE), 0);
+	link.out.len = link.out.cap = (size_t)2 * HALF;
+	CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+	link.wire.fd = ends[0];
+	/* The server's last word, which is still heard. */
+	CHECK_INT(write(ends[1], "!", 1), 1);
+	CHECK_INT(pr_amqp_transfer(&link, &flight, INT64_MAX, &err), POSTROOM_OK);
+	CHECK(link.out_at > 0 && link.out_at < HALF);
+	CHECK_INT(pr_amqp_place(&link), 2 * HALF);
+	CHECK(!pr_amqp_take_back(&link, link.out_at - 1));
+	CHECK(pr_amqp_take_back(&link, HALF));
+	CHECK_INT(link.out.len, HALF);
+	munmap(link.out.data, (size_t)2 * HALF);
+	pr_buf_release(&link.in);
+	close(ends[0]);
+	close(ends[1]);
 }

@@ -107,6 +107,19 @@ TEST(N2_events_arrive_done_pending_failed_or_dead)
 	pr_batch_release(&batch);
 }
 
+TEST(D6_events_are_numbered_as_they_came_whatever_their_ids)
+{
+	static const char *const came[] = { "c", "b", "a", "d" };
+
+	ledger_make();
+	TAKE_IN(false, ARRIVAL(.id = "c"), ARRIVAL(.id = "b", .how = PR_ARRIVE_PENDING),
+		ARRIVAL(.id = "a"), ARRIVAL(.id = "d"));
+	for (int i = 0; i < 4; i++)
+		CHECK_STR(text(app, "SELECT id FROM postroom_inbox ORDER BY seq LIMIT 1 OFFSET %d",
+			       i),
+			  came[i]);
+}
+
 TEST(D6_in_order_an_event_waits_behind_an_unfinished_one_of_its_key)
 {
 	struct pr_arrival events[] = {
@@ -547,7 +560,7 @@ TEST(J3_a_statement_that_takes_longer_than_it_may_is_ended_and_undone)
 {
 	const struct pr_store_config config = { .url = url,
 						.busy_wait_ms = -1,
-						.statement_ms = 50 };
+						.statement_ms = 1000 };
 	struct pr_arrival event = ARRIVAL(.id = "e");
 	struct postroom_batch batch = { 0 };
 	postroom_store *hurried = NULL;

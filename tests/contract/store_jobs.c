@@ -2,8 +2,6 @@
 /* Jobs: the inbox is claimed, settled and kept in order as the outbox is (J1, D6, N4). */
 #include "contract/store_jobs.h"
 
-#include <unistd.h>
-
 TEST(J1_a_job_is_done_and_never_started_again)
 {
 	postroom_inbox_state state = POSTROOM_INBOX_DEAD;

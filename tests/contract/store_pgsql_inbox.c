@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PostgreSQL's own ways with the inbox: isolation levels, and SQL for every language (N2, N3). */
+/* PostgreSQL's own ways with the inbox: isolation, locks, SQL for every language (N2, N3). */
+#include "contract/store_jobs.h"
 #include "contract/store_pgsql.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "store/pgsql.h"
+#pragma GCC diagnostic pop
 
 #define ONCE(id) text(app, "SELECT postroom_inbox_once('%s', 'h')", id)
 
@@ -160,4 +166,54 @@ PGSQL_TEST(N2_what_is_wrong_with_the_connection_is_told_for_the_inbox_too)
 	CHECK_CONTAINS(postroom_errmsg(app->box), "inbox submit: ");
 	CHECK(backend->in_transaction(app));
 	rollback(app);
+}
+
+struct consumer {
+	postroom_store *store;
+	struct pr_arrival events[3];
+	pthread_t thread;
+};
+
+static void *consume(void *context)
+{
+	struct consumer *by = context;
+	struct pr_err err = { 0 };
+	size_t at;
+	int status = by->store->ops->take_in(by->store, "h", ledger_statement(), PR_ORDER_NONE,
+					     by->events, 3, &at, &err);
+
+	CHECK_MSG(status == POSTROOM_OK, "%d %s", status, err.text);
+	return NULL;
+}
+
+static void start_consumer(struct consumer *consumer, struct session *eye)
+{
+	CHECK_INT(pthread_create(&consumer->thread, NULL, consume, consumer), 0);
+	await_blocked_pid(eye, PQbackendPID(pgsql_store(consumer->store)->conn));
+}
+
+/* TRAPS 25, as for bulks: app keeps both in the middle of their work. */
+PGSQL_TEST(N2_two_consumers_of_the_same_events_in_opposite_order_do_not_deadlock)
+{
+	struct consumer forth = { store, { ARRIVAL(.id = "a"), ARRIVAL(.id = "b"),
+					   ARRIVAL(.id = "c") } };
+	struct consumer back = { open_store(), { ARRIVAL(.id = "c"), ARRIVAL(.id = "b"),
+						 ARRIVAL(.id = "a") } };
+	struct session *eye = join();
+
+	ledger_make();
+	begin(app);
+	sql(app, "INSERT INTO postroom_inbox (id, handler_name, seq) VALUES ('b', 'h', 0)");
+	start_consumer(&forth, eye);
+	start_consumer(&back, eye);
+	rollback(app);
+	CHECK_INT(pthread_join(forth.thread, NULL), 0);
+	CHECK_INT(pthread_join(back.thread, NULL), 0);
+	for (int i = 0; i < 3; i++)
+		CHECK(!forth.events[i].known && back.events[i].known);
+	CHECK_INT(ledger(), 3);
+	/* Who is made to give way tries again, with numbers of its own. */
+	CHECK_INT(number(app, "SELECT last_value FROM postroom_inbox_seq_seq"), 6);
+	postroom_store_close(back.store);
+	leave(eye);
 }

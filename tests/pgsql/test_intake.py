@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events on their way into the inbox, when that takes long."""
+"""Events on their way into the inbox, when that takes long or the table does not want them."""
 import subprocess
+
+import pytest
 
 from conftest import wait_until
 from pgsql.server import SOAK
@@ -59,6 +61,23 @@ def D5_a_database_that_goes_away_pauses_the_reading_and_loses_nothing(server, po
     assert {row for row, in sql('SELECT DISTINCT attempts FROM postroom_inbox')} == {0}
     consumer.terminate()
     assert consumer.wait() == 0
+
+
+@pytest.mark.parametrize('handler, attempts', [(('--sql', 'INSERT INTO books VALUES ($2)'), 1),
+                                               (('--exec', 'true'), 0)], ids=['statement', 'command'])
+def N2_an_event_whose_payload_the_table_refuses_is_dead_and_kept_byte_for_byte(postroom, sql, handler, attempts):
+    sql('CREATE TABLE books (id text)')
+    sql("ALTER TABLE postroom_inbox ADD CONSTRAINT picky CHECK (payload ->> 'n' <> '2' AND headers ->> 'n' <> '2')")
+    lines = ''.join('{"id": "e%d", "key": "k", "headers": {"n": "%d"}, "payload": {"n":  %d}}\n' % (n, n, n)
+                    for n in (1, 2, 3))
+    log = postroom.ok('consume', '--handler', 'books', '--from', '-', '--drain', '--log-level', 'info', *handler,
+                      input=lines).err
+    assert sql("SELECT id FROM postroom_inbox WHERE status = 'completed' ORDER BY id") == [('e1',), ('e3',)]
+    (error, *row), = sql("""SELECT last_error, status, attempts, topic, key, headers, payload,
+                            convert_from(body, 'UTF8') FROM postroom_inbox WHERE id = 'e2'""")
+    assert row == ['dead', attempts, 'books', 'k', {}, None, '{"n":  2}'] and 'picky' in error
+    assert log.count('INBOX_WORKER_DISPATCH_FAIL') == attempts and 'INBOX_STORE_TROUBLE' not in log
+    assert f'INBOX_WORKER_DEAD id=e2 key=e2 attempts={attempts} error=' in log
 
 
 if SOAK:  # it takes half a minute
