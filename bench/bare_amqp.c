@@ -124,8 +124,8 @@ static void renew_queue(void)
 		.value = { .kind = AMQP_FIELD_KIND_UTF8,
 			   .value.bytes = amqp_cstring_bytes("quorum") },
 	};
-	const amqp_queue_delete_ok_t *old =
-		amqp_queue_delete(conn, 1, amqp_cstring_bytes(queue), 0, 0);
+	const amqp_queue_delete_ok_t *old = amqp_queue_delete(conn, 1, amqp_cstring_bytes(queue), 0,
+							      0);
 
 	must(old != NULL, "the queue can not be deleted");
 	printf("%u\n", old->message_count);
