@@ -4,6 +4,7 @@
  * messages with as many headers as the sink gives them, confirmed in batches.
  *
  *	bare_amqp PORT QUEUE COUNT BATCH CLIENTS SIZE	prints the seconds that it took
+ *	bare_amqp PORT QUEUE	a new queue; prints how many messages the old one had
  */
 #include <amqp.h>
 #include <amqp_tcp_socket.h>
@@ -19,11 +20,11 @@
 #define ID "019a8c5e-7d20-7b3c-9a31-0d3f0a5f7c11"
 
 static const char *const headers[][2] = {
-	{ "cloudEvents:specversion", "1.0" },
-	{ "cloudEvents:id", ID },
-	{ "cloudEvents:source", "/postroom/default" },
-	{ "cloudEvents:type", "bench.orders" },
-	{ "cloudEvents:time", "2026-01-01T12:00:00.000000Z" },
+	{ "ce_specversion", "1.0" },
+	{ "ce_id", ID },
+	{ "ce_source", "/postroom/default" },
+	{ "ce_type", "bench.orders" },
+	{ "ce_time", "2026-01-01T12:00:00.000000Z" },
 	{ "idempotency-key", ID },
 };
 #define HEADERS (sizeof(headers) / sizeof(*headers))
@@ -114,6 +115,26 @@ static void *publish(void *context)
 	return NULL;
 }
 
+/* A quorum queue is what RabbitMQ advises where no message may be lost; it is always durable. */
+static void renew_queue(void)
+{
+	amqp_connection_state_t conn = connect_to();
+	amqp_table_entry_t type = {
+		.key = amqp_cstring_bytes("x-queue-type"),
+		.value = { .kind = AMQP_FIELD_KIND_UTF8,
+			   .value.bytes = amqp_cstring_bytes("quorum") },
+	};
+	const amqp_queue_delete_ok_t *old = amqp_queue_delete(conn, 1, amqp_cstring_bytes(queue), 0,
+							      0);
+
+	must(old != NULL, "the queue can not be deleted");
+	printf("%u\n", old->message_count);
+	must(amqp_queue_declare(conn, 1, amqp_cstring_bytes(queue), 0, 1, 0, 0,
+				(amqp_table_t){ 1, &type }) != NULL,
+	     "the queue can not be declared");
+	amqp_destroy_connection(conn);
+}
+
 static double now(void)
 {
 	struct timespec time;
@@ -129,6 +150,12 @@ int main(int argc, char **argv)
 	size_t size = argc == 7 ? (size_t)atol(argv[6]) : 0;
 	double begun = now();
 
+	if (argc == 3) {
+		port = atoi(argv[1]);
+		queue = argv[2];
+		renew_queue();
+		return 0;
+	}
 	must(clients > 0 && clients <= CLIENTS_MAX, "usage: see the head of bare_amqp.c");
 	port = atoi(argv[1]);
 	queue = argv[2];
