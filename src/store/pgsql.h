@@ -63,8 +63,7 @@ enum pgsql_arm {
 
 struct pgsql_reading {
 	int64_t head_due_us; /* when the index is to be read from its head again */
-	bool empty;	     /* nothing was met the last time */
-	int skip;	     /* then: how many claims to leave it alone while others are not */
+	int skip;	     /* it was empty: how many claims to leave it alone while others are not */
 	bool busy;	     /* the last batch was full */
 	bool from_mark;	     /* and was read from the mark on */
 };

@@ -299,8 +299,7 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 	if (asking->arm == PG_ARM_LANES)
 		reading->busy &= (size_t)met == count && store->many_keys == many_keys &&
 				 !store->lanes.failed;
-	reading->empty = met == 0;
-	reading->skip = reading->empty ? QUIET_CLAIMS : 0;
+	reading->skip = met == 0 ? QUIET_CLAIMS : 0;
 	if (asking->arm == PG_ARM_LANES && PQntuples(result) > 0) {
 		/* A look into a few of the lanes tells nothing about the others. */
 		if (!reading->from_mark && !PQgetisnull(result, 0, PG_COL_EXPIRED))
@@ -490,7 +489,7 @@ int pr_pgsql_claim(struct postroom_store *base, const struct pr_table *table,
 	return status;
 }
 
-/* What a turn asks for: the arms in their order, the one with the most last. */
+/* What a turn asks for: the arms in their order. */
 struct pgsql_next {
 	struct pgsql_asking asking[PG_ARMS_IN_TURN];
 	size_t count;
@@ -507,34 +506,46 @@ static int add_step(struct pgsql_store *store, const struct pr_claim *claim, enu
 	return status;
 }
 
-/* Of an arm that was empty a part of a batch is asked for, and the rest of the next arm. */
-#define PROBE_PART 8
+/* The arms whose turn it is, in their order. */
+static size_t arms_in_turn(struct pgsql_store *store, const struct pr_table *table,
+			   enum pgsql_arm arms[PG_ARMS_IN_TURN])
+{
+	size_t count = 0;
+
+	for (int i = 0; i < PG_ARMS_IN_TURN; i++) {
+		enum pgsql_arm arm = (store->first_arm + i) % PG_ARMS_IN_TURN;
+
+		if (!is_quiet(&store->reading[arm]) && has_turn(store, table, arm))
+			arms[count++] = arm;
+	}
+	return count;
+}
+
+/* Of an arm that did not fill the last batch a part of the next is asked for, the rest behind it. */
+#define PART 8
 
 static int add_arms(struct pgsql_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct pgsql_settling *settling,
 		    struct pgsql_next *next, struct pr_err *err)
 {
+	enum pgsql_arm arms[PG_ARMS_IN_TURN];
+	size_t count = arms_in_turn(store, table, arms);
 	int32_t limit = limit_for(store, claim, 0), left = limit;
-	enum pgsql_arm first = store->first_arm;
 
-	for (int i = 0; i < PG_ARMS_IN_TURN; i++) {
-		enum pgsql_arm arm = (first + i) % PG_ARMS_IN_TURN;
-		const struct pgsql_reading *reading = &store->reading[arm];
+	if (count > 0)
+		store->first_arm = PG_ARM_ITSELF;
+	for (size_t i = 0; i < count && left > 0; i++) {
+		bool whole = store->reading[arms[i]].busy || i + 1 == count;
+		int32_t share = whole ? left : (limit + PART - 1) / PART;
 		struct pr_claim part = *claim;
-		int32_t share = reading->empty ? (limit + PROBE_PART - 1) / PROBE_PART : left;
 
-		/* All of them: so many claims later each is asked again. */
-		if (is_quiet(&store->reading[arm]) || !has_turn(store, table, arm) || left <= 0)
-			continue;
 		if (share > left)
 			share = left;
 		part.max_bytes = claim->max_bytes / (size_t)limit * (size_t)share;
-		if (add_step(store, &part, arm, share, settling, next, err) < 0)
+		if (add_step(store, &part, arms[i], share, settling, next, err) < 0)
 			return err->status;
 		left -= share;
 	}
-	if (next->count > 0)
-		store->first_arm = PG_ARM_ITSELF;
 	return POSTROOM_OK;
 }
 

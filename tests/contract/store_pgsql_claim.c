@@ -539,3 +539,39 @@ PGSQL_TEST(U1_prepared_statements_survive_changes_of_the_table)
 	}
 	CHECK_INT(rows("delivered"), 6);
 }
+
+
+/* An arm that has little or nothing is asked beside the one that is full. */
+PGSQL_TEST(C1_in_a_backlog_of_one_kind_every_turn_brings_a_batch)
+{
+	const struct pr_claim claim = { .limit = 10,
+					.max_bytes = SIZE_MAX,
+					.lease_ms = 60000,
+					.max_attempts = 3 };
+	const struct pr_policy policy = { .max_attempts = 3 };
+	struct postroom_batch batches[2] = { 0 };
+	struct pr_err err = { 0 };
+	int of_key = 0;
+
+	fill(300, "", "");
+	CHECK_INT(store->ops->claim(store, &pr_table_outbox, &claim, &batches[0], &err), POSTROOM_OK);
+	for (int turn = 0; turn < 20; turn++) {
+		struct postroom_batch *now = &batches[turn % 2], *next = &batches[(turn + 1) % 2];
+
+		if (turn == 8)
+			PUT(.topic = "t", .key = "k", .payload = "1");
+		for (size_t i = 0; i < now->count; i++)
+			now->items[i].verdict = POSTROOM_DELIVERED;
+		pr_batch_reset(next);
+		CHECK_MSG(store->ops->turn(store, &pr_table_outbox, now->items, now->count, &policy,
+					   &claim, next, &err) == POSTROOM_OK,
+			  "%s", err.text);
+		CHECK(next->count > 0);
+		CHECK(next->count <= 10);
+		for (size_t i = 0; i < next->count; i++)
+			of_key += next->items[i].key != NULL;
+	}
+	CHECK_INT(of_key, 1);
+	pr_batch_release(&batches[0]);
+	pr_batch_release(&batches[1]);
+}
