@@ -43,6 +43,7 @@ static void drain(int64_t workers, int32_t max_attempts)
 			    .max_delay_ms = 1,
 			    .max_error_length = 200 },
 		.retention_ms = -1,
+		.dead_retention_ms = -1,
 		.dedupe_retention_ms = -1,
 		.inbox_retention_ms = -1,
 		.drain = true,
