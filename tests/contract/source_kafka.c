@@ -180,7 +180,7 @@ static void ack(struct pr_source *source, const struct pr_events *events)
 static void write_numbers(size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		char value[16];
+		char value[24];
 
 		snprintf(value, sizeof(value), "%zu", i);
 		write_record("one", (struct pr_span){ 0 }, value, NULL);

@@ -478,7 +478,7 @@ TEST(N4_purge_deletes_what_is_old_and_finished)
 	int64_t count = -1;
 
 	for (int i = 0; i < 5; i++) {
-		char id[10];
+		char id[16];
 
 		snprintf(id, sizeof(id), "e-%d", i);
 		once(app, id, i == 4 ? "other" : "h");
