@@ -95,7 +95,7 @@ void pr_duration_format(int64_t ms, char out[PR_DURATION_SIZE])
 	const struct unit *unit = units;
 
 	if (ms == 0) {
-		strcpy(out, "0s");
+		memcpy(out, "0s", sizeof("0s"));
 		return;
 	}
 	while (ms % unit->ms != 0)

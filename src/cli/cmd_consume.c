@@ -212,7 +212,7 @@ static int run(struct cli *cli, void *given)
 		status = prepare(cli, options, &config, &err);
 	if (status < 0)
 		return cli_usage(cli, "%s", err.text);
-	cli->log.box = config.relay.table->box;
+	cli->log.box = pr_table_inbox.box;
 	if (!set_environment(cli, options))
 		return cli_fail(cli, "out of memory");
 	status = cli_watch(&watch);

@@ -140,8 +140,10 @@ static char **take_arguments(int argc, char **argv)
 		return NULL;
 	at = (char *)(copies + argc + 1);
 	for (int i = 0; i < argc; i++) {
-		copies[i] = strcpy(at, argv[i]);
-		at += strlen(at) + 1;
+		size_t len = strlen(argv[i]) + 1;
+
+		copies[i] = memcpy(at, argv[i], len);
+		at += len;
 		pr_url_hide(argv[i]);
 	}
 	return copies;

@@ -217,8 +217,8 @@ static int poll_library(struct pr_kafka_consumer *consumer, size_t limit, size_t
 		/* First: a record that the library has handed over comes no second time. */
 		if (consumer->count == consumer->capacity) {
 			size_t capacity = consumer->capacity ? consumer->capacity * 2 : 64;
-			rd_kafka_message_t **more = reallocarray(consumer->held, capacity,
-								 sizeof(*more));
+			rd_kafka_message_t **more = reallocarray(
+				consumer->held, capacity, sizeof(rd_kafka_message_t *));
 
 			if (!more)
 				return pr_err_nomem(err);
