@@ -35,7 +35,7 @@
 #define REREAD_US 10000000
 
 /* An arm that was empty is left alone for so many claims, as long as another has something. */
-#define QUIET_CLAIMS 4
+#define QUIET_CLAIMS 6
 
 #define EXPIRED_REASON "the lease ran out during the last attempt: its worker died or hung"
 
@@ -521,8 +521,8 @@ static size_t arms_in_turn(struct pgsql_store *store, const struct pr_table *tab
 	return count;
 }
 
-/* Of an arm that did not fill the last batch a part of the next is asked for, the rest behind it. */
-#define PART 8
+/* Of an arm that did not fill the last batch a part of the next is asked for, or else half; of the last, the rest. */
+#define PART 16
 
 static int add_arms(struct pgsql_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct pgsql_settling *settling,
@@ -535,12 +535,10 @@ static int add_arms(struct pgsql_store *store, const struct pr_table *table,
 	if (count > 0)
 		store->first_arm = PG_ARM_ITSELF;
 	for (size_t i = 0; i < count && left > 0; i++) {
-		bool whole = store->reading[arms[i]].busy || i + 1 == count;
-		int32_t share = whole ? left : (limit + PART - 1) / PART;
+		int32_t parts = store->reading[arms[i]].busy ? 2 : PART;
+		int32_t share = i + 1 == count ? left : (left + parts - 1) / parts;
 		struct pr_claim part = *claim;
 
-		if (share > left)
-			share = left;
 		part.max_bytes = claim->max_bytes / (size_t)limit * (size_t)share;
 		if (add_step(store, &part, arms[i], share, settling, next, err) < 0)
 			return err->status;
