@@ -135,7 +135,8 @@ int pr_sqlite_take_in(struct postroom_store *base, const char *handler, const ch
 		      size_t *ret_at, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
-	size_t at = count;
+	bool blamed = false;
+	size_t at = 0;
 	int status = pr_sqlite_begin(base, err);
 
 	if (status < 0)
@@ -150,8 +151,10 @@ int pr_sqlite_take_in(struct postroom_store *base, const char *handler, const ch
 		}
 		status = take_one(store, handler, statement, order, &arrivals[i], &effect, err);
 		/* What only the commit finds wrong is looked for from the first one on. */
-		if (status < 0 || (effect && at == count))
+		if (status < 0 || (effect && !blamed)) {
 			at = i;
+			blamed = true;
+		}
 	}
 	status = pr_sqlite_effect_end(store, status, err);
 	if (status >= 0)

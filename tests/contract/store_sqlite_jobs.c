@@ -60,6 +60,27 @@ SQLITE_TEST(N2_what_only_the_commit_finds_wrong_is_the_statements_failure)
 	CHECK_INT(number(app, "SELECT count(*) FROM postroom_inbox"), 1);
 }
 
+/* Or else whoever parts them would take in the same ones again and again. */
+SQLITE_TEST(N2_of_events_without_a_statement_the_commit_blames_the_first)
+{
+	struct pr_arrival events[] = { ARRIVAL(.id = "e", .how = PR_ARRIVE_PENDING),
+				       ARRIVAL(.id = "f", .how = PR_ARRIVE_PENDING) };
+	struct pr_err err = { 0 };
+	size_t at = 99;
+
+	sql(app, "CREATE TABLE parents (id text PRIMARY KEY)");
+	sql(app, "CREATE TABLE children (parent text REFERENCES parents DEFERRABLE "
+		 "INITIALLY DEFERRED)");
+	sql(app, "CREATE TRIGGER follow AFTER INSERT ON postroom_inbox "
+		 "BEGIN INSERT INTO children VALUES ('none'); END");
+	CHECK_INT(
+		sqlite3_exec(sqlite_store(store)->db, "PRAGMA foreign_keys = ON", NULL, NULL, NULL),
+		SQLITE_OK);
+	CHECK_INT(store->ops->take_in(store, "h", NULL, false, events, 2, &at, &err),
+		  POSTROOM_TX_ABORTED);
+	CHECK_INT(at, 0);
+}
+
 SQLITE_TEST(N2_a_full_database_is_not_the_events_fault)
 {
 	struct pr_arrival event = ARRIVAL(.id = "e");
