@@ -28,7 +28,7 @@ void world_connect(void)
 	app = &app_session;
 }
 
-void world_begin(const struct backend *which)
+void begin_test(const struct backend *which)
 {
 	backend = which;
 	backend->new_database_with_tables(url);
@@ -39,6 +39,12 @@ void world_end(void)
 {
 	backend->disconnect(app);
 	postroom_store_close(store);
+}
+
+void end_test(void)
+{
+	world_end();
+	backend->drop_databases();
 }
 
 __attribute__((format(printf, 2, 0))) static void format_sql(char out[SQL_SIZE], const char *format,

@@ -60,49 +60,36 @@ extern char url[200];
 extern struct session *app;
 extern postroom_store *store;
 
-void world_begin(const struct backend *which);
+/* Around each test. */
+void begin_test(const struct backend *which);
+void end_test(void);
 void world_end(void);
 void world_connect(void); /* after world_end(), to url as it is now */
 
-#define REGISTER_ON(test_name, which)                                                              \
-	static void test_name##_on_##which(void)                                                   \
-	{                                                                                          \
-		world_begin(&which);                                                               \
-		test_name();                                                                       \
-		world_end();                                                                       \
-		backend->drop_databases();                                                         \
-	}                                                                                          \
-	__attribute__((constructor)) static void register_##test_name##_##which(void)              \
-	{                                                                                          \
-		static struct test test = { .name = #test_name " " #which,                         \
-					    .run = test_name##_on_##which };                       \
-		test_register(&test);                                                              \
-	}
-
 #define ON_ONE(test_name, which)                                                                   \
 	static void test_name(void);                                                               \
-	REGISTER_ON(test_name, which)                                                              \
+	REGISTER_FOR(test_name, which)                                                             \
 	static void test_name(void)
 
 /* The requirement ids are found by TEST(name), here as everywhere. */
 #undef TEST
 #define TEST(test_name)                                                                            \
 	static void test_name(void);                                                               \
-	FOR_EACH_BACKEND(REGISTER_ON, test_name)                                                   \
+	FOR_EACH_BACKEND(REGISTER_FOR, test_name)                                                  \
 	static void test_name(void)
 
 /* What is seen of a lease on the message itself, or of all messages in one order. */
 #define TEST_BY_ROW(test_name)                                                                     \
 	static void test_name(void);                                                               \
-	REGISTER_ON(test_name, backend_sqlite)                                                     \
-	REGISTER_ON(test_name, backend_pgsql)                                                      \
+	REGISTER_FOR(test_name, backend_sqlite)                                                    \
+	REGISTER_FOR(test_name, backend_pgsql)                                                     \
 	static void test_name(void)
 
 /* PostgreSQL, with both kinds of lease. */
 #define TEST_ON_PGSQL(test_name)                                                                   \
 	static void test_name(void);                                                               \
-	REGISTER_ON(test_name, backend_pgsql)                                                      \
-	REGISTER_ON(test_name, backend_pgsql_lane)                                                 \
+	REGISTER_FOR(test_name, backend_pgsql)                                                     \
+	REGISTER_FOR(test_name, backend_pgsql_lane)                                                \
 	static void test_name(void)
 
 /* SQL on a session; sql() must work, refused() must not and returns why. */
