@@ -63,8 +63,8 @@ struct pr_source_ops {
 	 * for the first. Connects if need be, makes its group or consumer if there is none
 	 * (which begins at the oldest event), and takes over what others have left. None:
 	 * nothing came. POSTROOM_UNAVAILABLE: the broker is not there, or not as it must be;
-	 * the next call tries again. POSTROOM_STOPPED: a stop came first. POSTROOM_NOT_FOUND: there will
-	 * never be more.
+	 * the next call tries again. POSTROOM_STOPPED: a stop came first.
+	 * POSTROOM_NOT_FOUND: there will never be more.
 	 * What an earlier call has read and nobody has acknowledged may come again.
 	 */
 	int (*read)(struct pr_source *source, struct pr_events *events, size_t limit,

@@ -384,7 +384,7 @@ void *pr_worker_run(void *context)
 	pthread_mutex_lock(&relay->lock);
 	pthread_mutex_unlock(&relay->lock);
 	worker->status = work(worker);
-	/* Who gives up on the sink may have the watch, and the others, asleep, have to do so too. */
+	/* Who gives up on the sink may have the watch; those asleep have to give up too. */
 	leave_watch(worker);
 	/* A worker that can not go on takes the others along: no half-dead relay. */
 	if (worker->status < 0 && !worker->gave_up)

@@ -40,7 +40,8 @@ _Static_assert(PR_ARRIVE_DONE == 0 && PR_ARRIVE_PENDING == 1 && PR_ARRIVE_DEAD =
 	       "TAKE_IN counts on this order");
 
 #define TAKE_IN(how)                                                                        \
-	PG_WITH_NOW ", given AS MATERIALIZED (SELECT *, nextval('{schema}{table}_seq_seq') AS seq FROM "   \
+	PG_WITH_NOW ", given AS MATERIALIZED (SELECT *, "                                   \
+	"nextval('{schema}{table}_seq_seq') AS seq FROM "                                    \
 	"unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], "    \
 	"$8::bytea[], $9::int[], $10::int[], $11::bigint[], $12::text[]) WITH ORDINALITY "   \
 	"AS v(id, topic, key, content_type, headers, payload, body, as_said, attempts, "     \

@@ -521,7 +521,10 @@ static size_t arms_in_turn(struct pgsql_store *store, const struct pr_table *tab
 	return count;
 }
 
-/* Of an arm that did not fill the last batch a part of the next is asked for, or else half; of the last, the rest. */
+/*
+ * Of each but the last half of what is left is asked for, or one part in so many where the arm
+ * did not fill its last one; of the last, the rest.
+ */
 #define PART 16
 
 static int add_arms(struct pgsql_store *store, const struct pr_table *table,
