@@ -99,6 +99,8 @@ struct pgsql_store {
 	bool many_keys;		 /* it was full, and of many keys */
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
 	bool few;		 /* the last batch was little */
+	bool barred;		 /* by walls, which the last look did not know */
+	int64_t barred_until_us;
 	struct pr_buf floors;	 /* of all lanes, when they were last looked at: bigint[] */
 	/* See pgsql_floor.c. */
 	int64_t look_us;	 /* what the last look into all lanes took */
@@ -143,7 +145,7 @@ int pr_pgsql_fail_statement(PGconn *conn, const PGresult *result, const char *wh
 			    const char *doing, struct pr_err *err);
 
 /* Parameters of a statement, in text unless said otherwise. NULL is NULL. */
-#define PG_PARAMS_MAX 18
+#define PG_PARAMS_MAX 19
 struct pgsql_params {
 	int count;
 	const char *values[PG_PARAMS_MAX];
@@ -249,7 +251,7 @@ void pr_pgsql_box_disconnect(postroom_box *box);
 /* pgsql_batch.c: behind {columns} every claim answers with these. */
 enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE,
        PG_COL_PLACE, PG_COL_MET, PG_COL_DRAWN, PG_COL_FLOORS, PG_COL_IS_DUE,
-       PG_COL_EXPIRED };
+       PG_COL_EXPIRED, PG_COL_BARRED };
 
 /* The batch keeps the result; by_lane: lanes have the leases; reason is that of the buried. */
 int pr_pgsql_take(const struct pr_table *table, PGresult *result, bool by_lane,
@@ -280,11 +282,11 @@ struct pgsql_asking {
 
 /* pgsql_lane.c */
 const char *pr_pgsql_lanes_sql(enum pgsql_slot slot);
-/* Whether to ask by PG_CLAIM_FEW. */
-bool pr_pgsql_may_peek(const struct pgsql_store *store, const struct pr_claim *claim);
+/* Whether to ask by PG_CLAIM_FEW, and from where on. */
+bool pr_pgsql_may_peek(struct pgsql_store *store, const struct pr_claim *claim, int64_t *ret_floor);
 /* From what a claim of lanes has brought: where and how many to ask for next time. */
 void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *asking,
-			  const PGresult *result, size_t count);
+			  const PGresult *result, int64_t met, size_t count);
 const char *pr_pgsql_lanes_to_read(struct pgsql_store *store, bool all);
 /* How many messages to take of each. */
 int64_t pr_pgsql_lane_quota(const struct pgsql_store *store, int32_t limit);

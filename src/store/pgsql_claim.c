@@ -135,8 +135,8 @@ static const char *sql_of(enum pgsql_slot slot)
 	}
 }
 
-static enum pgsql_slot slot_of(const struct pgsql_store *store, const struct pr_claim *claim,
-			       enum pgsql_arm arm)
+static enum pgsql_slot slot_of(struct pgsql_store *store, const struct pr_claim *claim,
+			       enum pgsql_arm arm, int64_t *ret_floor)
 {
 	static const enum pgsql_slot slots[] = { [PG_ARM_ITSELF] = PG_CLAIM_ITSELF,
 						 [PG_ARM_TURN] = PG_CLAIM_TURN,
@@ -144,7 +144,7 @@ static enum pgsql_slot slot_of(const struct pgsql_store *store, const struct pr_
 						 [PG_ARM_EXPIRED] = PG_CLAIM_EXPIRED };
 
 	if (arm == PG_ARM_LANES && store->kind == PR_LEASE_LANE)
-		return pr_pgsql_may_peek(store, claim) ? PG_CLAIM_FEW : PG_CLAIM_LANES;
+		return pr_pgsql_may_peek(store, claim, ret_floor) ? PG_CLAIM_FEW : PG_CLAIM_LANES;
 	return slots[arm];
 }
 
@@ -208,6 +208,7 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 {
 	struct pgsql_params *params = &asking->params;
 	enum pgsql_slot slot;
+	int64_t floor;
 
 	asking->arm = arm;
 	asking->limit = limit;
@@ -226,7 +227,7 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 		pr_pgsql_number(params, bound);
 	else
 		add_start(store, &claim->scope, asking);
-	slot = slot_of(store, claim, arm);
+	slot = slot_of(store, claim, arm, &floor);
 	pr_pgsql_number(params, claim->max_bytes < INT64_MAX ? (int64_t)claim->max_bytes : INT64_MAX);
 	if (arm == PG_ARM_TURN)
 		pr_pgsql_number(params, store->reading[arm].from_mark ? store->marks[0] : 0);
@@ -243,8 +244,10 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 		pr_pgsql_number(params, pr_pgsql_lane_quota(store, limit));
 		pr_pgsql_number(params, store->lanes_wanted);
 		pr_pgsql_text(params, pr_pgsql_own_floors(store, &claim->scope));
-		if (slot == PG_CLAIM_FEW)
+		if (slot == PG_CLAIM_FEW) {
 			pr_pgsql_text(params, store->floors.data);
+			pr_pgsql_number(params, floor);
+		}
 	}
 	if (asking->starts.failed || asking->epochs.failed ||
 	    (arm == PG_ARM_LANES && store->lanes.failed))
@@ -289,7 +292,7 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 	if (asking->arm == PG_ARM_TURN && count > 0)
 		set_mark(store, result);
 	if (asking->arm == PG_ARM_LANES)
-		pr_pgsql_learn_lanes(store, asking, result, count);
+		pr_pgsql_learn_lanes(store, asking, result, met, count);
 	if (asking->arm != PG_ARM_ITSELF && !reading->from_mark)
 		store->look_us = took_us;
 	if (!reading->from_mark)
@@ -299,7 +302,7 @@ static void remember(struct pgsql_store *store, const struct pgsql_asking *askin
 	if (asking->arm == PG_ARM_LANES)
 		reading->busy &= (size_t)met == count && store->many_keys == many_keys &&
 				 !store->lanes.failed;
-	reading->skip = met == 0 ? QUIET_CLAIMS : 0;
+	reading->skip = met == 0 && !(asking->arm == PG_ARM_LANES && store->barred) ? QUIET_CLAIMS : 0;
 	if (asking->arm == PG_ARM_LANES && PQntuples(result) > 0) {
 		/* A look into a few of the lanes tells nothing about the others. */
 		if (!reading->from_mark && !PQgetisnull(result, 0, PG_COL_EXPIRED))
@@ -394,7 +397,7 @@ static int claim_arm(struct pgsql_store *store, const struct pr_table *table,
 		status = run_arm(store, table, claim, arm, limit, 0, batch, &met, err);
 		if (status < 0 || batch->count > before || batch->buried_count > 0)
 			return status;
-		if (met < limit && !in_part)
+		if (met < limit && !in_part && !(arm == PG_ARM_LANES && store->barred))
 			break;
 	}
 	return status;

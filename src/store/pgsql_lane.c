@@ -33,7 +33,9 @@
  * 8. Where there is little, most lanes are empty, and to read their rows is most of
  *    what a look costs: so it reads only those of lanes that have something, and
  *    begins at the floors that a look into all has found. A lane whose floor is lower by
- *    now is left to the next one of those.
+ *    now is left to the next one of those. So is whatever may have to be parked: such a
+ *    look takes nothing while any message could be behind another, and leaves what is
+ *    early where it is.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
@@ -58,24 +60,27 @@
 	"THEN (SELECT greatest(32 / (1 + count(DISTINCT locked_by)), 1) "                   \
 	"FROM looked WHERE locked_by <> $6::uuid) END)"
 
-/* Only lanes that have something; from the floors ($18) that hold as long as none is lower by now. */
+/*
+ * Only lanes that have something; from the floors ($18, and $19 the lowest) that hold as
+ * long as none is lower by now. Which of a lane's messages are seen first is nobody's promise.
+ */
+#define PEEK_FLOOR(lane) "greatest(($18::bigint[])[" lane "], ($17::bigint[])[" lane "])"
 #define PEEKED                                                                              \
-	"peeked AS MATERIALIZED (SELECT n AS lane, (SELECT seq FROM {schema}{table} AS o "  \
-	"WHERE o.lane = n AND " FRESH                                                       \
-	" AND o.seq >= greatest(($18::bigint[])[n], ($17::bigint[])[n]) AND " PG_SCOPE      \
-	"ORDER BY o.seq LIMIT 1) AS head FROM unnest($14::smallint[]) AS n), "              \
+	"peeked AS MATERIALIZED (SELECT lane, min(seq) AS head FROM (SELECT o.lane, o.seq "  \
+	"FROM {schema}{table} AS o WHERE o.lane = ANY ($14::smallint[]) AND " FRESH          \
+	" AND o.seq >= $19::bigint AND o.seq >= " PEEK_FLOOR("o.lane") " AND " PG_SCOPE      \
+	"LIMIT $4::int) AS o GROUP BY lane), "                                              \
 	"seen AS MATERIALIZED (SELECT p.lane, l.epoch, p.head FROM peeked AS p "            \
-	"CROSS JOIN LATERAL " PG_LANE("p.lane") " AS l WHERE p.head IS NOT NULL "           \
-	"AND l.floor >= ($18::bigint[])[p.lane] "                                           \
+	"CROSS JOIN LATERAL " PG_LANE("p.lane") " AS l WHERE NOT " ANY_WALL                  \
+	" AND l.floor >= ($18::bigint[])[p.lane] "                                          \
 	"AND lease = 'lane' AND locked_by IS NULL AND $8::text IS NULL "                    \
 	"AND $9::bigint[] IS NOT NULL AND $12::bigint[] IS NOT NULL), "
 
 /*
  * seen: of each lane, or of those that have one, the head and the epoch. fresh: what
- * stands in the index of that kind of lease. walls: whether there can be any; by row
- * there nearly always are, and looking for one may mean passing many dead.
+ * stands in the index of that kind of lease.
  */
-#define MET(seen, share, fresh, columns, walls)                                             \
+#define MET(seen, share, from, fresh, columns)                                              \
 	PG_WITH_NOW ", " seen                                                               \
 	"mine AS MATERIALIZED (SELECT l.lane, s.head, l.epoch + 1 AS epoch FROM seen AS s " \
 	"JOIN {schema}postroom_lanes AS l ON l.lane = s.lane AND l.epoch = s.epoch "        \
@@ -84,36 +89,51 @@
 	"met AS MATERIALIZED (SELECT mine.epoch, o.* FROM mine CROSS JOIN LATERAL (SELECT lane, ctid AS place, " \
 	"next_attempt_at, next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, "    \
 	PG_BYTES " AS bytes, " columns " FROM {schema}{table} AS o WHERE o.lane = mine.lane AND " fresh \
-	" AND o.seq >= mine.head AND (key IS NULL OR seq <= $13::bigint) AND " PG_SCOPE      \
+	" AND o.seq >= " from " AND (key IS NULL OR seq <= $13::bigint) AND " PG_SCOPE       \
 	"ORDER BY o.seq LIMIT $15::int) AS o "                                              \
-	"LIMIT $4::int), "                                                                  \
+	"LIMIT $4::int), "
+
+/*
+ * What must not go now: it is parked, or put off until it is due. walls: whether there can
+ * be any; by row there nearly always are, and looking for one may mean passing many dead.
+ */
+#define HOLD_BACK(walls)                                                                    \
 	"keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace, NULL::bigint[] AS mine " \
 	"FROM met WHERE key IS NOT NULL AND " walls "), " PG_BEHIND ", " PG_PARK ", " \
 	"later AS (UPDATE {schema}{table} "                                                 \
 	"SET apart = CASE WHEN key IS NULL OR attempts > 0 THEN 1 ELSE 3 END "              \
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM met AS m WHERE early "                   \
 	"AND NOT EXISTS (SELECT FROM behind AS b WHERE b.key = m.key AND b.topic = m.topic " \
-	"AND b.namespace = m.namespace AND b.seq < m.seq))) RETURNING lane), "              \
-	"fitting AS MATERIALIZED (SELECT * FROM met " PG_BEHIND_NOTHING                     \
+	"AND b.namespace = m.namespace AND b.seq < m.seq))) RETURNING lane), "
+
+#define FITTING(behind_nothing)                                                             \
+	"fitting AS MATERIALIZED (SELECT * FROM met " behind_nothing                        \
 	" AND NOT early AND ((SELECT sum(bytes) FROM met) <= $10::bigint OR "               \
 	"(SELECT sum(m.bytes) <= $10::bigint OR count(*) = 1 FROM met AS m "                \
-	"WHERE (m.lane, m.seq) <= (met.lane, met.seq)))), "                                 \
+	"WHERE (m.lane, m.seq) <= (met.lane, met.seq)))), "
+
+#define CHANGED                                                                             \
 	"changed AS (UPDATE {schema}postroom_lanes AS l SET epoch = m.epoch FROM mine AS m " \
 	"WHERE l.lane = m.lane AND l.epoch = m.epoch - 1 "                                  \
 	"AND m.lane IN (SELECT lane FROM later) AND m.lane NOT IN (SELECT lane FROM fitting)), "
 
+#define MET_AND_CHOSEN(seen, share, fresh, columns, walls)                                  \
+	MET(seen, share, "mine.head", fresh, columns)                                       \
+	HOLD_BACK(walls) FITTING(PG_BEHIND_NOTHING) CHANGED
+
 #define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
 
-/* drawn: a seq that had been given to a message by now. */
-#define ANSWER(floors, due, expired)                                                        \
+/* drawn: a seq that had been given to a message by now. barred: by walls, which this look does not know. */
+#define ANSWER(floors, due, expired, barred)                                                \
 	"SELECT c.*, n.* FROM (SELECT count(*) AS met, "                                    \
 	"coalesce(pg_sequence_last_value('{schema}{table}_seq_seq'), 0) AS drawn, "         \
 	floors " AS floors, "                                                               \
-	due " AS due, " expired " AS expired FROM met) AS n LEFT JOIN claimed AS c ON true"
+	due " AS due, " expired " AS expired, " barred " AS barred FROM met) AS n "         \
+	"LEFT JOIN claimed AS c ON true"
 
 #define KEYED "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL"
 #define CLAIM_ROWS                                                                          \
-	MET(LOOKED("row", KEYED), SHARE, KEYED, "seq, key, topic, namespace", "true")       \
+	MET_AND_CHOSEN(LOOKED("row", KEYED), SHARE, KEYED, "seq, key, topic, namespace", "true") \
 	"passed AS (UPDATE {schema}postroom_lanes AS l SET epoch = f.epoch "                \
 	"FROM (SELECT DISTINCT lane, epoch FROM fitting) AS f "                             \
 	"WHERE l.lane = f.lane AND l.epoch = f.epoch - 1), "                                \
@@ -121,7 +141,7 @@
 	"SELECT place FROM fitting)) RETURNING {columns}, status = 'dead' AS buried, "      \
 	"lane::int AS of_lane, (SELECT epoch FROM mine WHERE mine.lane = {table}.lane) "    \
 	"AS of_epoch, next_attempt_at AS due, ctid AS place) "                              \
-	ANSWER("NULL::text", "true", "true")
+	ANSWER("NULL::text", "true", "true", "false")
 
 #define ANY_WALL                                                                            \
 	"(" ANY("key IS NOT NULL AND apart = 1 AND status IN ('pending', '{active}')")      \
@@ -129,8 +149,7 @@
 	" OR ($11::boolean AND " ANY("key IS NOT NULL AND status = 'dead'") "))"
 
 #define FRESH "o.status = 'pending' AND o.apart = 0"
-#define CLAIM_LANES(seen, share, floors, expired)                                                   \
-	MET(seen, share, FRESH, "{columns}", ANY_WALL)                                      \
+#define LEASE_THEM(floors, expired, barred)                                                 \
 	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "          \
 	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                \
 	"epoch = f.epoch, in_flight = f.seqs FROM (SELECT lane, epoch, array_agg(seq) AS seqs " \
@@ -139,16 +158,18 @@
 	"claimed AS (SELECT {columns}, false AS buried, lane::int AS of_lane, "             \
 	"epoch AS of_epoch, next_attempt_at AS due, place FROM fitting) "                   \
 	ANSWER(floors, ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT), \
-	       expired)
+	       expired, barred)
 
 static const char claim_rows[] = CLAIM_ROWS;
 static const char claim_lanes[] =
-	CLAIM_LANES(LOOKED("lane", FRESH), SHARE,
-		    "(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",
-		    ANY("status = '{active}' AND locked_until < " PG_AT)
-		    " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")");
-static const char claim_few[] = CLAIM_LANES(PEEKED, "$16::int", "NULL::text",
-					    "NULL::boolean");
+	MET_AND_CHOSEN(LOOKED("lane", FRESH), SHARE, FRESH, "{columns}", ANY_WALL)
+	LEASE_THEM("(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",
+		   ANY("status = '{active}' AND locked_until < " PG_AT)
+		   " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")",
+		   "false");
+static const char claim_few[] =
+	MET(PEEKED, "$16::int", PEEK_FLOOR("mine.lane"), FRESH, "{columns}") FITTING("WHERE true")
+	LEASE_THEM("NULL::text", "NULL::boolean", ANY_WALL);
 
 const char *pr_pgsql_lanes_sql(enum pgsql_slot slot)
 {
@@ -160,11 +181,39 @@ const char *pr_pgsql_lanes_sql(enum pgsql_slot slot)
 /* A batch is little that fills less than one part in so many. */
 #define LITTLE 4
 
+/* What is below the floor of one lane is passed in all others: more than this is not worth it. */
+#define PEEK_SPREAD 20000
+
+/* After walls were met, looks into all lanes know better for so long. */
+#define BARRED_US 500000
+
+/* The lowest floor of all lanes; false if others are much higher. */
+static bool lowest_floor(struct pgsql_store *store, const struct pr_scope *scope, int64_t *ret)
+{
+	const char *at = store->floors.data, *own = pr_pgsql_own_floors(store, scope);
+	int64_t highest = 0;
+
+	*ret = INT64_MAX;
+	for (int lane = 0; lane < PG_LANES; lane++) {
+		int64_t floor = strtoll(at + 1, (char **)&at, 10);
+		int64_t other = own ? strtoll(own + 1, (char **)&own, 10) : 0;
+
+		if (other > floor)
+			floor = other;
+		if (floor < *ret)
+			*ret = floor;
+		if (floor > highest)
+			highest = floor;
+	}
+	return highest - *ret <= PEEK_SPREAD;
+}
+
 /* Not when it has to be known whether leases have run out, nor to go on where the last one ended. */
-bool pr_pgsql_may_peek(const struct pgsql_store *store, const struct pr_claim *claim)
+bool pr_pgsql_may_peek(struct pgsql_store *store, const struct pr_claim *claim, int64_t *ret_floor)
 {
 	return store->kind == PR_LEASE_LANE && store->few && !claim->suspects &&
-	       !store->reading[PG_ARM_LANES].from_mark;
+	       !store->reading[PG_ARM_LANES].from_mark && pr_mono_us() >= store->barred_until_us &&
+	       lowest_floor(store, &claim->scope, ret_floor);
 }
 
 /* How many parts a batch is taken in where keys change all the time: see 7. */
@@ -194,7 +243,7 @@ static bool differ(const PGresult *result, int row, int column)
 }
 
 void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *asking,
-			  const PGresult *result, size_t count)
+			  const PGresult *result, int64_t met, size_t count)
 {
 	bool known[PG_LANES + 1] = { false }, full = count >= (size_t)asking->limit;
 	int64_t lanes = 0;
@@ -225,14 +274,20 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 		pr_buf_reset(&store->floors);
 		pr_buf_puts(&store->floors, PQgetvalue(result, 0, PG_COL_FLOORS));
 	}
-	if (PQntuples(result) > 0)
+	store->barred = false;
+	if (PQntuples(result) > 0) {
 		store->drawn = pr_pgsql_read_int8(result, 0, PG_COL_DRAWN);
+		store->barred = *PQgetvalue(result, 0, PG_COL_BARRED);
+	}
+	if (store->barred)
+		store->barred_until_us = pr_mono_us() + BARRED_US;
 	if (store->kind == PR_LEASE_LANE)
 		store->in_flight += count;
 	store->since_raised += count;
 	store->many_keys = full && changes > count / 2;
-	store->few = count * LITTLE < (size_t)asking->limit && store->floors.len > 0 &&
-		     !store->floors.failed;
+	/* What was met and left has to be parked or put off, by a look into all. */
+	store->few = met == (int64_t)count && count * LITTLE < (size_t)asking->limit &&
+		     store->floors.len > 0 && !store->floors.failed;
 	/* A full batch shows how many it takes; others may have the rest. */
 	if (full)
 		store->lanes_wanted = store->many_keys && lanes < PARTS ? PARTS : lanes;

@@ -316,6 +316,71 @@ LANE_TEST(D6_who_reads_few_lanes_passes_over_nothing_below_a_lowered_floor)
 	pr_batch_release(&next);
 }
 
+/* Of the table itself: what people see is a view. */
+static int64_t apart(const char *payload)
+{
+	return number(app, "(SELECT apart FROM postroom_outbox WHERE key = 'a' AND payload = '%s')", payload);
+}
+
+/* Held back are those of its key, and nobody else. */
+LANE_TEST(D6_who_reads_few_lanes_leaves_what_may_be_held_back_to_a_look_into_all)
+{
+	struct postroom_batch batches[2] = { 0 };
+	struct pgsql_store *own = pgsql_store(store);
+
+	take_turn(&batches[1], &batches[0], false);
+	take_turn(&batches[0], &batches[1], false);
+	CHECK(own->few);
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, attempts, claims, apart, next_attempt_at) "
+		 "VALUES ('t', '1', 'a', 1, 1, 1, now() + interval '1 hour')");
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key) VALUES ('t', '2', 'a'), ('t', '3', 'b')");
+	take_turn(&batches[1], &batches[0], false);
+	CHECK_INT(batches[0].count, 0);
+	CHECK(own->barred);
+	/* And two more by now. */
+	take_turn(&batches[0], &batches[1], false);
+	CHECK_INT(batches[1].count, 5);
+	CHECK(!own->barred);
+	CHECK_INT(apart("2"), 2);
+	pr_batch_release(&batches[0]);
+	pr_batch_release(&batches[1]);
+}
+
+/* Plain SQL gives times of its own. */
+LANE_TEST(E8_what_who_reads_few_lanes_finds_too_early_is_put_off_by_the_next_look)
+{
+	struct postroom_batch batches[2] = { 0 };
+
+	take_turn(&batches[1], &batches[0], false);
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, next_attempt_at) "
+		 "VALUES ('t', '3', 'a', now() + interval '1 hour')");
+	take_turn(&batches[0], &batches[1], false);
+	CHECK_INT(batches[1].count, 2);
+	CHECK(!pgsql_store(store)->few);
+	CHECK_INT(apart("3"), 0);
+	take_turn(&batches[1], &batches[0], false);
+	CHECK_INT(batches[0].count, 2);
+	CHECK_INT(apart("3"), 3);
+	pr_batch_release(&batches[0]);
+	pr_batch_release(&batches[1]);
+}
+
+/* It would pass over all that lies between them, in every lane. */
+LANE_TEST(C8_lanes_whose_floors_are_far_apart_are_read_one_by_one)
+{
+	struct postroom_batch batches[2] = { 0 };
+
+	sql(app, "ALTER TABLE postroom_outbox ALTER seq RESTART 50000");
+	sql(app, "UPDATE postroom_lanes SET floor = CASE WHEN lane = 1 THEN 0 ELSE 50000 END");
+	take_turn(&batches[1], &batches[0], false);
+	take_turn(&batches[0], &batches[1], false);
+	CHECK_INT(batches[1].count, 2);
+	CHECK(pgsql_store(store)->few);
+	CHECK(!pgsql_store(store)->slots[0][PG_CLAIM_FEW].prepared);
+	pr_batch_release(&batches[0]);
+	pr_batch_release(&batches[1]);
+}
+
 LANE_TEST(C5_who_reads_few_lanes_finds_out_about_expired_leases_all_the_same)
 {
 	struct postroom_batch batches[2] = { 0 };

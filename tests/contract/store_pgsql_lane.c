@@ -373,19 +373,34 @@ TEST_ON_PGSQL(D6_what_was_given_back_meanwhile_is_not_overtaken)
 }
 
 /* Who claims by the time of day has begun before the other, and ends after it. */
-TEST_ON_PGSQL(D6_what_was_put_off_meanwhile_is_not_claimed_as_it_was)
+static void put_off_meanwhile(bool few)
 {
 	struct claimer claimer = { 0 };
 
 	make_odd();
 	sql(app, "CREATE FUNCTION odd.unnest(smallint[]) RETURNS SETOF smallint LANGUAGE sql AS "
 		 "'" WAIT "SELECT pg_catalog.unnest($1)'");
+	sql(app, "CREATE FUNCTION odd.least_of(bigint, bigint) RETURNS bigint LANGUAGE sql AS "
+		 "'" WAIT "SELECT least($1, $2)'");
+	sql(app, "CREATE AGGREGATE odd.min(bigint) (SFUNC = odd.least_of, STYPE = bigint)");
 	sql(app, "CREATE FUNCTION odd.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
 		 "'SELECT pg_catalog.clock_timestamp() + interval ''1 hour'' '");
 	open_odd(&claimer);
+	pgsql_store(claimer.by)->few = few;
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, next_attempt_at) "
 		 "VALUES ('t', '1', 'a', now() + interval '30 minutes')");
 	start_claimer(&claimer, PG_ARM_LANES);
 	CHECK_INT(claimable(), 0);
+	CHECK_INT(pgsql_store(claimer.by)->slots[0][PG_CLAIM_FEW].prepared, few);
 	CHECK_INT(end_claimer(&claimer), 0);
+}
+
+TEST_ON_PGSQL(D6_what_was_put_off_meanwhile_is_not_claimed_as_it_was)
+{
+	put_off_meanwhile(false);
+}
+
+LANE_TEST(D6_what_was_put_off_meanwhile_is_not_claimed_by_who_reads_few_lanes)
+{
+	put_off_meanwhile(true);
 }
