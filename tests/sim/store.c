@@ -294,6 +294,7 @@ static int settle_now(struct sim_store *store, postroom_delivery *items, size_t 
 {
 	size_t lost = 0;
 
+	current->held++; /* a transaction has no middle in which anybody could be suspended */
 	for (size_t i = 0; i < count; i++) {
 		struct row *row = &world.rows[items[i].seq - 1];
 
@@ -309,6 +310,7 @@ static int settle_now(struct sim_store *store, postroom_delivery *items, size_t 
 		items[i].settled = POSTROOM_LEASE_LOST;
 		lost++;
 	}
+	current->held--;
 	return lost ? pr_store_lease_lost(lost, count, err) : POSTROOM_OK;
 }
 
