@@ -14,6 +14,7 @@ enum pgsql_slot {
 	PG_CLAIM_TURN,
 	PG_CLAIM_LANES_ROW,
 	PG_CLAIM_LANES,
+	PG_CLAIM_PLAIN,
 	PG_CLAIM_FEW,
 	PG_TAKE_OVER,
 	PG_SETTLE,
@@ -23,6 +24,8 @@ enum pgsql_slot {
 	PG_RENEW,
 	PG_SETTLE_LANES,
 	PG_SETTLE_LANES_KEEP,
+	PG_SETTLE_DELIVERED,
+	PG_SETTLE_DELIVERED_KEEP,
 	PG_RENEW_LANES,
 	PG_HOLDERS,
 	PG_RAISE,
@@ -98,9 +101,10 @@ struct pgsql_store {
 	int64_t lanes_wanted;	 /* how many it takes to fill one */
 	bool many_keys;		 /* it was full, and of many keys */
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
-	bool few;		 /* the last batch was little */
-	bool barred;		 /* by walls, which the last look did not know */
-	int64_t barred_until_us;
+	bool plain;		 /* the last look left nothing of what it met */
+	bool few;		 /* and that was little */
+	bool barred;		 /* by walls, which the last look did not heed */
+	int64_t walls_until_us;	 /* there are some; then it is tried whether there still are */
 	struct pr_buf floors;	 /* of all lanes, when they were last looked at: bigint[] */
 	/* See pgsql_floor.c. */
 	int64_t look_us;	 /* what the last look into all lanes took */
@@ -251,7 +255,7 @@ void pr_pgsql_box_disconnect(postroom_box *box);
 /* pgsql_batch.c: behind {columns} every claim answers with these. */
 enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE,
        PG_COL_PLACE, PG_COL_MET, PG_COL_DRAWN, PG_COL_FLOORS, PG_COL_IS_DUE,
-       PG_COL_EXPIRED, PG_COL_BARRED };
+       PG_COL_EXPIRED, PG_COL_WALLS };
 
 /* The batch keeps the result; by_lane: lanes have the leases; reason is that of the buried. */
 int pr_pgsql_take(const struct pr_table *table, PGresult *result, bool by_lane,
@@ -282,23 +286,29 @@ struct pgsql_asking {
 
 /* pgsql_lane.c */
 const char *pr_pgsql_lanes_sql(enum pgsql_slot slot);
-/* Whether to ask by PG_CLAIM_FEW, and from where on. */
-bool pr_pgsql_may_peek(struct pgsql_store *store, const struct pr_claim *claim, int64_t *ret_floor);
+/* How to ask, and for PG_CLAIM_FEW from where on. */
+enum pgsql_slot pr_pgsql_lanes_slot(struct pgsql_store *store, const struct pr_claim *claim,
+				    int64_t *ret_floor);
 /* From what a claim of lanes has brought: where and how many to ask for next time. */
 void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *asking,
 			  const PGresult *result, int64_t met, size_t count);
 const char *pr_pgsql_lanes_to_read(struct pgsql_store *store, bool all);
 /* How many messages to take of each. */
 int64_t pr_pgsql_lane_quota(const struct pgsql_store *store, int32_t limit);
-int pr_pgsql_know_kind(struct pgsql_store *store, struct pr_err *err);
-int pr_pgsql_lease(struct postroom_store *store, const enum pr_lease_kind *want,
-		   enum pr_lease_kind *ret, struct pr_err *err);
 /* What a dead owner had in flight becomes messages with expired leases of their own. */
 int pr_pgsql_take_over(struct pgsql_store *store, const struct pr_table *table,
 		       struct pr_err *err);
 struct pgsql_step pr_pgsql_taking_over(struct pgsql_params *no_params);
-extern const char pr_pgsql_settle_lanes_keep[], pr_pgsql_settle_lanes_forget[],
-	pr_pgsql_renew_lanes[];
+/* delivered: all of them; what that does not settle is to be settled without it. */
+struct pgsql_step pr_pgsql_settling_lanes(bool delivered, bool forget);
+extern const char pr_pgsql_renew_lanes[];
+
+/* pgsql_kind.c */
+int pr_pgsql_know_kind(struct pgsql_store *store, struct pr_err *err);
+/* *ret_lost: leases of lanes have ended. */
+int pr_pgsql_look_at_kind(struct pgsql_store *store, bool *ret_lost, struct pr_err *err);
+int pr_pgsql_lease(struct postroom_store *store, const enum pr_lease_kind *want,
+		   enum pr_lease_kind *ret, struct pr_err *err);
 
 /* pgsql_floor.c: both do something only when it is time for it. */
 int pr_pgsql_raise_floors(struct pgsql_store *store, const struct pr_table *table,

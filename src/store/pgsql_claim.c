@@ -140,12 +140,9 @@ static enum pgsql_slot slot_of(struct pgsql_store *store, const struct pr_claim 
 {
 	static const enum pgsql_slot slots[] = { [PG_ARM_ITSELF] = PG_CLAIM_ITSELF,
 						 [PG_ARM_TURN] = PG_CLAIM_TURN,
-						 [PG_ARM_LANES] = PG_CLAIM_LANES_ROW,
 						 [PG_ARM_EXPIRED] = PG_CLAIM_EXPIRED };
 
-	if (arm == PG_ARM_LANES && store->kind == PR_LEASE_LANE)
-		return pr_pgsql_may_peek(store, claim, ret_floor) ? PG_CLAIM_FEW : PG_CLAIM_LANES;
-	return slots[arm];
+	return arm == PG_ARM_LANES ? pr_pgsql_lanes_slot(store, claim, ret_floor) : slots[arm];
 }
 
 /* The server counts the bytes; that it has not to count far is what the messages before are for. */
@@ -574,6 +571,7 @@ static int end_turn(struct pgsql_store *store, const struct pr_table *table,
 	struct pr_err unheard;
 	bool fine = true;
 	int64_t met;
+	int status;
 
 	settling->count -= next->count;
 	for (size_t i = 0; i < next->count; i++) {
@@ -585,12 +583,13 @@ static int end_turn(struct pgsql_store *store, const struct pr_table *table,
 	/* It is committed: what can not be taken over is left to its lease. */
 	if (!fine)
 		pr_batch_reset(batch);
+	status = pr_pgsql_end_settling(store, settling, err);
 	if (next->count > 0) {
 		sort_by_due(batch);
 		free_buried(store, table, claim->block, batch, &unheard);
 		learn_size(store, batch);
 	}
-	return pr_pgsql_end_settling(store, settling, err);
+	return status;
 }
 
 int pr_pgsql_turn(struct postroom_store *base, const struct pr_table *table,

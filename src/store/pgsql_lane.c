@@ -23,19 +23,18 @@
  *    claimed from since, never over anything that was met and left, and of
  *    messages with a key only to those that had their seq before the heads were read:
  *    none of them was written by somebody who had seen the late one.
- * 6. How a database is leased is changed while nobody claims: a claim reads it
- *    from postroom_lanes, has a lock on that table before it begins to look, and
- *    who changes it has it alone.
- * 7. Neighbours of a lane are far apart in the table, so a full batch of many keys is
+ * 6. Neighbours of a lane are far apart in the table, so a full batch of many keys is
  *    taken in parts, a few from each of many lanes: pages are read once instead of
  *    many times. The more workers, the fewer lanes for each: half of them stay free
  *    for those who come.
+ * 7. To park or to put off takes parts of a statement that nearly always find nothing to
+ *    do, and they are a fifth of its cost. A plain look has none of them: it takes nothing
+ *    while any message could be behind another, and leaves what is early where it is.
+ *    Then the next one heeds both.
  * 8. Where there is little, most lanes are empty, and to read their rows is most of
- *    what a look costs: so it reads only those of lanes that have something, and
+ *    what a look costs: so a plain one reads only those of lanes that have something, and
  *    begins at the floors that a look into all has found. A lane whose floor is lower by
- *    now is left to the next one of those. So is whatever may have to be parked: such a
- *    look takes nothing while any message could be behind another, and leaves what is
- *    early where it is.
+ *    now is left to the next one of those.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
@@ -45,7 +44,7 @@
 #include <string.h>
 
 /* Each lane's own row first, for it says where to begin. */
-#define LOOKED(lease_kind, fresh)                                                           \
+#define LOOKED(lease_kind, fresh, walls)                                                    \
 	"looked AS MATERIALIZED (SELECT l.* FROM unnest($14::smallint[]) AS n "             \
 	"CROSS JOIN LATERAL " PG_LANE("n") " AS l), "                                       \
 	"seen AS MATERIALIZED (SELECT l.lane, epoch, "                                      \
@@ -53,7 +52,7 @@
 	" AND o.seq >= CASE WHEN l.epoch = ($12::bigint[])[l.lane] "                        \
 	"THEN ($9::bigint[])[l.lane] ELSE greatest(l.floor, ($17::bigint[])[l.lane]) END AND " PG_SCOPE \
 	"ORDER BY o.seq LIMIT 1) AS head FROM looked AS l WHERE lease = '" lease_kind       \
-	"' AND locked_by IS NULL AND $8::text IS NULL), "
+	"' AND locked_by IS NULL AND $8::text IS NULL" walls "), "
 /* The more workers, the fewer lanes for each of them. */
 #define SHARE                                                                               \
 	"least($16::int, CASE WHEN $15::int < $4::int AND cardinality($14::smallint[]) = 64 " \
@@ -71,10 +70,9 @@
 	" AND o.seq >= $19::bigint AND o.seq >= " PEEK_FLOOR("o.lane") " AND " PG_SCOPE      \
 	"LIMIT $4::int) AS o GROUP BY lane), "                                              \
 	"seen AS MATERIALIZED (SELECT p.lane, l.epoch, p.head FROM peeked AS p "            \
-	"CROSS JOIN LATERAL " PG_LANE("p.lane") " AS l WHERE NOT " ANY_WALL                  \
-	" AND l.floor >= ($18::bigint[])[p.lane] "                                          \
+	"CROSS JOIN LATERAL " PG_LANE("p.lane") " AS l WHERE l.floor >= ($18::bigint[])[p.lane] "                                          \
 	"AND lease = 'lane' AND locked_by IS NULL AND $8::text IS NULL "                    \
-	"AND $9::bigint[] IS NOT NULL AND $12::bigint[] IS NOT NULL), "
+	"AND $9::bigint[] IS NOT NULL AND $12::bigint[] IS NOT NULL" NO_WALL "), "
 
 /*
  * seen: of each lane, or of those that have one, the head and the epoch. fresh: what
@@ -106,9 +104,10 @@
 	"AND NOT EXISTS (SELECT FROM behind AS b WHERE b.key = m.key AND b.topic = m.topic " \
 	"AND b.namespace = m.namespace AND b.seq < m.seq))) RETURNING lane), "
 
-#define FITTING(behind_nothing)                                                             \
-	"fitting AS MATERIALIZED (SELECT * FROM met " behind_nothing                        \
-	" AND NOT early AND ((SELECT sum(bytes) FROM met) <= $10::bigint OR "               \
+#define FITTING(kept, behind_nothing)                                                       \
+	"weight AS MATERIALIZED (SELECT sum(bytes) AS bytes FROM met), "                    \
+	"fitting AS " kept "MATERIALIZED (SELECT * FROM met " behind_nothing                \
+	" AND NOT early AND ((SELECT bytes FROM weight) <= $10::bigint OR "                 \
 	"(SELECT sum(m.bytes) <= $10::bigint OR count(*) = 1 FROM met AS m "                \
 	"WHERE (m.lane, m.seq) <= (met.lane, met.seq)))), "
 
@@ -119,21 +118,22 @@
 
 #define MET_AND_CHOSEN(seen, share, fresh, columns, walls)                                  \
 	MET(seen, share, "mine.head", fresh, columns)                                       \
-	HOLD_BACK(walls) FITTING(PG_BEHIND_NOTHING) CHANGED
+	HOLD_BACK(walls) FITTING("", PG_BEHIND_NOTHING) CHANGED
 
 #define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
 
-/* drawn: a seq that had been given to a message by now. barred: by walls, which this look does not know. */
-#define ANSWER(floors, due, expired, barred)                                                \
+/* What was seen in one row, and the messages behind it. drawn: a seq that had been given to one by now. */
+#define ANSWER(floors, due, expired, walls)                                                 \
 	"SELECT c.*, n.* FROM (SELECT count(*) AS met, "                                    \
 	"coalesce(pg_sequence_last_value('{schema}{table}_seq_seq'), 0) AS drawn, "         \
 	floors " AS floors, "                                                               \
-	due " AS due, " expired " AS expired, " barred " AS barred FROM met) AS n "         \
-	"LEFT JOIN claimed AS c ON true"
+	due " AS due, " expired " AS expired, " walls " AS walls FROM met) AS n "           \
+	"LEFT JOIN claimed AS c ON false UNION ALL SELECT *, NULL, NULL, NULL, NULL, NULL, NULL " \
+	"FROM claimed"
 
 #define KEYED "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL"
 #define CLAIM_ROWS                                                                          \
-	MET_AND_CHOSEN(LOOKED("row", KEYED), SHARE, KEYED, "seq, key, topic, namespace", "true") \
+	MET_AND_CHOSEN(LOOKED("row", KEYED, ""), SHARE, KEYED, "seq, key, topic, namespace", "true") \
 	"passed AS (UPDATE {schema}postroom_lanes AS l SET epoch = f.epoch "                \
 	"FROM (SELECT DISTINCT lane, epoch FROM fitting) AS f "                             \
 	"WHERE l.lane = f.lane AND l.epoch = f.epoch - 1), "                                \
@@ -148,34 +148,50 @@
 	" OR " ANY("apart = 2 AND status = 'pending'")                                      \
 	" OR ($11::boolean AND " ANY("key IS NOT NULL AND status = 'dead'") "))"
 
+#define WALLS "walls AS MATERIALIZED (SELECT " ANY_WALL " AS there), "
+#define WALLED "(SELECT there FROM walls)"
+#define NO_WALL " AND NOT " WALLED
+
 #define FRESH "o.status = 'pending' AND o.apart = 0"
-#define LEASE_THEM(floors, expired, barred)                                                 \
+#define LEASE_THEM(floors, expired)                                                         \
 	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "          \
 	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                \
 	"epoch = f.epoch, in_flight = f.seqs FROM (SELECT lane, epoch, array_agg(seq) AS seqs " \
 	"FROM fitting GROUP BY lane, epoch) AS f "                                          \
 	"WHERE l.lane = f.lane AND l.epoch = f.epoch - 1), "                                \
-	"claimed AS (SELECT {columns}, false AS buried, lane::int AS of_lane, "             \
+	"claimed AS NOT MATERIALIZED (SELECT {columns}, false AS buried, lane::int AS of_lane, " \
 	"epoch AS of_epoch, next_attempt_at AS due, place FROM fitting) "                   \
 	ANSWER(floors, ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT), \
-	       expired, barred)
+	       expired, WALLED)
 
 static const char claim_rows[] = CLAIM_ROWS;
+#define LEASE_LOOKED                                                                        \
+	LEASE_THEM("(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",             \
+		   ANY("status = '{active}' AND locked_until < " PG_AT)                     \
+		   " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")")
 static const char claim_lanes[] =
-	MET_AND_CHOSEN(LOOKED("lane", FRESH), SHARE, FRESH, "{columns}", ANY_WALL)
-	LEASE_THEM("(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",
-		   ANY("status = '{active}' AND locked_until < " PG_AT)
-		   " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")",
-		   "false");
+	MET_AND_CHOSEN(WALLS LOOKED("lane", FRESH, ""), SHARE, FRESH, "{columns}", WALLED)
+	LEASE_LOOKED;
+static const char claim_plain[] =
+	MET(WALLS LOOKED("lane", FRESH, NO_WALL), SHARE, "mine.head", FRESH, "{columns}")
+	FITTING("NOT ", "WHERE true") LEASE_LOOKED;
 static const char claim_few[] =
-	MET(PEEKED, "$16::int", PEEK_FLOOR("mine.lane"), FRESH, "{columns}") FITTING("WHERE true")
-	LEASE_THEM("NULL::text", "NULL::boolean", ANY_WALL);
+	MET(WALLS PEEKED, "$16::int", PEEK_FLOOR("mine.lane"), FRESH, "{columns}")
+	FITTING("NOT ", "WHERE true")
+	LEASE_THEM("NULL::text", "NULL::boolean");
 
 const char *pr_pgsql_lanes_sql(enum pgsql_slot slot)
 {
-	if (slot == PG_CLAIM_LANES_ROW)
+	switch (slot) {
+	case PG_CLAIM_LANES_ROW:
 		return claim_rows;
-	return slot == PG_CLAIM_LANES ? claim_lanes : claim_few;
+	case PG_CLAIM_PLAIN:
+		return claim_plain;
+	case PG_CLAIM_FEW:
+		return claim_few;
+	default:
+		return claim_lanes;
+	}
 }
 
 /* A batch is little that fills less than one part in so many. */
@@ -184,8 +200,8 @@ const char *pr_pgsql_lanes_sql(enum pgsql_slot slot)
 /* What is below the floor of one lane is passed in all others: more than this is not worth it. */
 #define PEEK_SPREAD 20000
 
-/* After walls were met, looks into all lanes know better for so long. */
-#define BARRED_US 500000
+/* Where there are walls, looks heed them for so long. */
+#define WALLS_US 500000
 
 /* The lowest floor of all lanes; false if others are much higher. */
 static bool lowest_floor(struct pgsql_store *store, const struct pr_scope *scope, int64_t *ret)
@@ -208,15 +224,21 @@ static bool lowest_floor(struct pgsql_store *store, const struct pr_scope *scope
 	return highest - *ret <= PEEK_SPREAD;
 }
 
-/* Not when it has to be known whether leases have run out, nor to go on where the last one ended. */
-bool pr_pgsql_may_peek(struct pgsql_store *store, const struct pr_claim *claim, int64_t *ret_floor)
+enum pgsql_slot pr_pgsql_lanes_slot(struct pgsql_store *store, const struct pr_claim *claim,
+				    int64_t *ret_floor)
 {
-	return store->kind == PR_LEASE_LANE && store->few && !claim->suspects &&
-	       !store->reading[PG_ARM_LANES].from_mark && pr_mono_us() >= store->barred_until_us &&
-	       lowest_floor(store, &claim->scope, ret_floor);
+	if (store->kind == PR_LEASE_ROW)
+		return PG_CLAIM_LANES_ROW;
+	if (!store->plain || pr_mono_us() < store->walls_until_us)
+		return PG_CLAIM_LANES;
+	/* Not when it has to be known whether leases have run out, nor to go on where the last one ended. */
+	if (store->few && !claim->suspects && !store->reading[PG_ARM_LANES].from_mark &&
+	    lowest_floor(store, &claim->scope, ret_floor))
+		return PG_CLAIM_FEW;
+	return PG_CLAIM_PLAIN;
 }
 
-/* How many parts a batch is taken in where keys change all the time: see 7. */
+/* How many parts a batch is taken in where keys change all the time: see 6. */
 #define PARTS 16
 
 int64_t pr_pgsql_lane_quota(const struct pgsql_store *store, int32_t limit)
@@ -245,12 +267,12 @@ static bool differ(const PGresult *result, int row, int column)
 void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *asking,
 			  const PGresult *result, int64_t met, size_t count)
 {
-	bool known[PG_LANES + 1] = { false }, full = count >= (size_t)asking->limit;
+	bool known[PG_LANES + 1] = { false }, full = count >= (size_t)asking->limit, walls = false;
 	int64_t lanes = 0;
 	size_t changes = 0;
 
 	pr_buf_reset(&store->lanes);
-	for (int row = 0; row < PQntuples(result) && count > 0; row++) {
+	for (int row = 1; row < PQntuples(result) && count > 0; row++) {
 		int32_t lane = pr_pgsql_read_int4(result, row, PG_COL_LANE);
 		int64_t mark = pr_pgsql_read_int8(result, row, PR_COL_SEQ) + 1;
 
@@ -264,7 +286,7 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 		if (mark > store->marks[lane])
 			store->marks[lane] = mark;
 		store->epochs[lane] = pr_pgsql_read_int8(result, row, PG_COL_EPOCH);
-		changes += row > 0 && (PQgetisnull(result, row, PR_COL_KEY) || differ(result, row, PR_COL_KEY));
+		changes += row > 1 && (PQgetisnull(result, row, PR_COL_KEY) || differ(result, row, PR_COL_KEY));
 	}
 	pr_pgsql_array_end(&store->lanes);
 	if (!store->reading[PG_ARM_LANES].from_mark)
@@ -274,19 +296,20 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 		pr_buf_reset(&store->floors);
 		pr_buf_puts(&store->floors, PQgetvalue(result, 0, PG_COL_FLOORS));
 	}
-	store->barred = false;
 	if (PQntuples(result) > 0) {
 		store->drawn = pr_pgsql_read_int8(result, 0, PG_COL_DRAWN);
-		store->barred = *PQgetvalue(result, 0, PG_COL_BARRED);
+		walls = *PQgetvalue(result, 0, PG_COL_WALLS);
 	}
-	if (store->barred)
-		store->barred_until_us = pr_mono_us() + BARRED_US;
+	store->barred = walls && asking->step.slot != PG_CLAIM_LANES;
+	if (walls)
+		store->walls_until_us = pr_mono_us() + WALLS_US;
 	if (store->kind == PR_LEASE_LANE)
 		store->in_flight += count;
 	store->since_raised += count;
 	store->many_keys = full && changes > count / 2;
-	/* What was met and left has to be parked or put off, by a look into all. */
-	store->few = met == (int64_t)count && count * LITTLE < (size_t)asking->limit &&
+	/* What was met and left has to be parked or put off. */
+	store->plain = met == (int64_t)count;
+	store->few = store->plain && count * LITTLE < (size_t)asking->limit &&
 		     store->floors.len > 0 && !store->floors.failed;
 	/* A full batch shows how many it takes; others may have the rest. */
 	if (full)
@@ -302,25 +325,29 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
  * they were claimed, unless the table was rewritten: then they are found one by
  * one, which no statistics can talk the planner out of.
  */
+#define MINE                                                                                \
+	PG_WITH_NOW ", mine AS MATERIALIZED (SELECT l.lane, l.epoch, l.in_flight "          \
+	"FROM unnest($1::smallint[], $2::bigint[]) AS w(lane, epoch) "                      \
+	"JOIN {schema}postroom_lanes AS l ON l.lane = w.lane AND l.epoch = w.epoch "        \
+	"WHERE l.locked_by = $6::uuid ORDER BY l.lane FOR UPDATE OF l), "
+#define GONE(columns)                                                                       \
+	"gone AS (DELETE FROM {schema}{table} AS t "                                        \
+	"USING unnest($3::smallint[], $4::bigint[], $5::tid[]) AS v(lane, seq, place) "     \
+	"WHERE v.lane = ANY (ARRAY(SELECT lane FROM mine)) AND t.ctid = v.place "           \
+	"AND t.seq = v.seq AND t.status = 'pending' AND t.apart = 0 RETURNING t.seq" columns "), "
 #define FOUND(v)                                                                            \
 	"(SELECT ctid FROM {schema}{table} AS o WHERE o.status = 'pending' AND o.apart = 0 " \
 	"AND o.lane = " v ".lane AND o.seq = " v ".seq LIMIT 1)"
 
 #define SETTLE_LANES(columns, kept)                                                         \
-	PG_WITH_NOW ", mine AS MATERIALIZED (SELECT l.lane, l.epoch, l.in_flight "          \
-	"FROM unnest($1::smallint[], $2::bigint[]) AS w(lane, epoch) "                      \
-	"JOIN {schema}postroom_lanes AS l ON l.lane = w.lane AND l.epoch = w.epoch "        \
-	"WHERE l.locked_by = $11::uuid ORDER BY l.lane FOR UPDATE OF l), "                  \
-	"gone AS (DELETE FROM {schema}{table} AS t "                                        \
-	"USING unnest($3::smallint[], $4::bigint[], $5::tid[]) AS v(lane, seq, place), mine " \
-	"WHERE v.lane = mine.lane AND t.ctid = v.place AND t.seq = v.seq "                  \
-	"AND t.status = 'pending' AND t.apart = 0 RETURNING t.seq" columns "), "            \
+	MINE GONE(columns)                                                                  \
 	"moved AS (DELETE FROM {schema}{table} AS t WHERE ctid = ANY (ARRAY("               \
 	"SELECT " FOUND("v") " FROM unnest($3::smallint[], $4::bigint[]) AS v(lane, seq) "  \
 	"JOIN mine USING (lane) WHERE (SELECT count(*) FROM gone) < cardinality($4))) "     \
-	"RETURNING t.seq" columns "), " kept                                                \
+	"RETURNING t.seq" columns "), "                                                     \
+	kept("(SELECT * FROM gone UNION ALL SELECT * FROM moved) AS left_now")              \
 	"ours AS MATERIALIZED (SELECT v.*, " FOUND("v") " AS place FROM unnest("            \
-	"$6::smallint[], $7::bigint[], $8::int[], $9::text[], $10::bigint[]) "              \
+	"$8::smallint[], $9::bigint[], $10::int[], $11::text[], $12::bigint[]) "            \
 	"AS v(lane, seq, fate, reason, delay) JOIN mine USING (lane)), "                    \
 	"changed AS (UPDATE {schema}{table} AS t SET "                                      \
 	"status = CASE v.fate WHEN 3 THEN 'dead' ELSE 'pending' END, "                      \
@@ -332,7 +359,7 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	"updated_at = " PG_AT " FROM ours AS v WHERE t.seq = v.seq AND t.ctid = ANY (ARRAY(" \
 	"SELECT place FROM ours WHERE fate > 1 OR (fate = 0 AND reason IS NOT NULL))) "     \
 	"RETURNING t.seq), "                                                                \
-	"rest AS MATERIALIZED (SELECT lane, epoch, CASE WHEN NOT $12::boolean THEN nullif(ARRAY("  \
+	"rest AS MATERIALIZED (SELECT lane, epoch, CASE WHEN NOT $7::boolean THEN nullif(ARRAY("  \
 	"SELECT unnest(in_flight) EXCEPT SELECT seq FROM gone EXCEPT SELECT seq FROM moved " \
 	"EXCEPT SELECT seq FROM ours WHERE ours.lane = mine.lane), "                        \
 	"'{}') END AS seqs FROM mine), "                                                    \
@@ -344,14 +371,38 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	"UNION ALL SELECT seq FROM changed "                                                \
 	"UNION ALL SELECT seq FROM ours WHERE fate = 0 AND reason IS NULL) AS settled"
 
-const char pr_pgsql_settle_lanes_forget[] = SETTLE_LANES("", "");
-const char pr_pgsql_settle_lanes_keep[] = SETTLE_LANES(
-	", id, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "
-	"body, content_type, headers, attempts + 1 AS attempts, claims + 1 AS claims, "
-	"next_attempt_at, " PG_AT " AS last_attempt_at, created_at, " PG_AT " AS delivered_at",
-	"kept AS (INSERT INTO {schema}postroom_history (" PG_HISTORY_COLUMNS ") "
-	"SELECT " PG_HISTORY_COLUMNS " FROM gone UNION ALL "
-	"SELECT " PG_HISTORY_COLUMNS " FROM moved), ");
+/*
+ * Nearly always everything was delivered, and is where it was: $7, all that this worker has.
+ * Where it is not, the lanes stay leased, and the statement above follows.
+ */
+#define SETTLE_DELIVERED(columns, kept)                                                     \
+	MINE GONE(columns) kept("gone")                                                     \
+	"let_go AS (UPDATE {schema}postroom_lanes AS l SET in_flight = NULL, "              \
+	"locked_by = NULL, locked_until = NULL FROM mine WHERE l.lane = mine.lane "         \
+	"AND l.epoch = mine.epoch AND $7::boolean "                                         \
+	"AND (SELECT count(*) FROM gone) = cardinality($4)) "                               \
+	"SELECT array_agg(seq) FROM gone"
+
+#define HISTORY                                                                             \
+	", id, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "     \
+	"body, content_type, headers, attempts + 1 AS attempts, claims + 1 AS claims, "     \
+	"next_attempt_at, " PG_AT " AS last_attempt_at, created_at, " PG_AT " AS delivered_at"
+#define KEEP(gone)                                                                          \
+	"kept AS (INSERT INTO {schema}postroom_history (" PG_HISTORY_COLUMNS ") "            \
+	"SELECT " PG_HISTORY_COLUMNS " FROM " gone "), "
+#define FORGET(gone) ""
+
+struct pgsql_step pr_pgsql_settling_lanes(bool delivered, bool forget)
+{
+	static const struct pgsql_step steps[2][2] = {
+		{ { .slot = PG_SETTLE_LANES_KEEP, .sql = SETTLE_LANES(HISTORY, KEEP) },
+		  { .slot = PG_SETTLE_LANES, .sql = SETTLE_LANES("", FORGET) } },
+		{ { .slot = PG_SETTLE_DELIVERED_KEEP, .sql = SETTLE_DELIVERED(HISTORY, KEEP) },
+		  { .slot = PG_SETTLE_DELIVERED, .sql = SETTLE_DELIVERED("", FORGET) } },
+	};
+
+	return steps[delivered][forget];
+}
 
 const char pr_pgsql_renew_lanes[] =
 	PG_WITH_NOW " UPDATE {schema}postroom_lanes AS l SET "
@@ -377,248 +428,17 @@ struct pgsql_step pr_pgsql_taking_over(struct pgsql_params *no_params)
 	return (struct pgsql_step){ .slot = PG_TAKE_OVER, .sql = TAKE_OVER, .params = no_params };
 }
 
-static int look(struct pgsql_store *store, bool *ret_lost, struct pr_err *err)
-{
-	struct pgsql_params params = { 0 };
-	PR_CLEANUP_RESULT PGresult *result = NULL;
-
-	result = pr_pgsql_run(store, PG_KIND, &pr_table_outbox,
-			      "SELECT lease = 'lane', EXISTS (SELECT FROM " PG_ALL_LANES " AS l "
-			      "WHERE locked_until < clock_timestamp()) "
-			      "FROM " PG_LANE("1::smallint") " AS one",
-			      &params, false, "looking how messages are leased", err);
-	if (!result)
-		return err->status;
-	if (PQntuples(result) == 0)
-		return pr_err_set(err, POSTROOM_SCHEMA,
-				  "postroom_lanes is empty: its rows 1 to %d were deleted", PG_LANES);
-	store->kind = *PQgetvalue(result, 0, 0) == 't' ? PR_LEASE_LANE : PR_LEASE_ROW;
-	if (store->lanes_wanted == 0)
-		store->lanes_wanted = PG_LANES;
-	store->kind_known = true;
-	*ret_lost = *PQgetvalue(result, 0, 1) == 't';
-	return POSTROOM_OK;
-}
-
-int pr_pgsql_know_kind(struct pgsql_store *store, struct pr_err *err)
-{
-	bool lost;
-
-	return store->kind_known ? POSTROOM_OK : look(store, &lost, err);
-}
-
 int pr_pgsql_take_over(struct pgsql_store *store, const struct pr_table *table,
 		       struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 	bool lost;
-	int status = look(store, &lost, err);
+	int status = pr_pgsql_look_at_kind(store, &lost, err);
 
 	if (status < 0 || !lost)
 		return status;
 	result = pr_pgsql_run(store, PG_TAKE_OVER, table, TAKE_OVER, &params, false,
 			      "taking over lanes", err);
 	return result ? POSTROOM_OK : err->status;
-}
-
-/* What a claim of each kind reads; the other's only costs the producers. */
-static const struct {
-	const char *name;
-	const char *definition;
-	enum pr_lease_kind kind;
-} indexes[] = {
-	{ "postroom_outbox_turn",
-	  " ON {schema}postroom_outbox (next_attempt_at, seq) "
-	  "WHERE key IS NULL AND apart = 0 AND status = 'pending'",
-	  PR_LEASE_ROW },
-	{ "postroom_outbox_keyed",
-	  " ON {schema}postroom_outbox (lane, seq) "
-	  "WHERE key IS NOT NULL AND apart = 0 AND status = 'pending'",
-	  PR_LEASE_ROW },
-	{ "postroom_outbox_lane",
-	  " ON {schema}postroom_outbox (lane, seq) WHERE apart = 0 AND status = 'pending'",
-	  PR_LEASE_LANE },
-};
-#define INDEXES (sizeof(indexes) / sizeof(indexes[0]))
-
-#define CHANGING "changing how messages are leased"
-
-/* Runs a command, put together from three parts, with {schema} filled in. */
-static int command(struct pgsql_store *store, const char *before, const char *name,
-		   const char *after, struct pr_err *err)
-{
-	PR_CLEANUP_BUF struct pr_buf text = { 0 };
-	PGresult *result;
-	char *sql;
-
-	pr_buf_puts(&text, before);
-	pr_buf_puts(&text, name);
-	pr_buf_puts(&text, after);
-	sql = text.failed ? NULL : pr_pgsql_sql(store, NULL, text.data);
-	if (!sql)
-		return pr_err_nomem(err);
-	result = pr_pgsql_query(store, sql, NULL, CHANGING, err);
-	free(sql);
-	PQclear(result);
-	return result ? POSTROOM_OK : err->status;
-}
-
-static int drop_index(struct pgsql_store *store, const char *name, struct pr_err *err)
-{
-	return command(store, "DROP INDEX CONCURRENTLY IF EXISTS {schema}", name, "", err);
-}
-
-/* One that was not finished the last time is of no use, and stands in the way. */
-static int make_index(struct pgsql_store *store, const char *name, const char *definition,
-		      struct pr_err *err)
-{
-	struct pgsql_params params = { 0 };
-	PR_CLEANUP_RESULT PGresult *result = NULL;
-	char *sql = pr_pgsql_sql(store, NULL,
-				 "SELECT indisvalid FROM pg_index "
-				 "WHERE indrelid = '{schema}postroom_outbox'::regclass "
-				 "AND indexrelid::regclass::text ~ ('(^|[.])' || $1 || '$')");
-	int status = POSTROOM_OK;
-
-	if (!sql)
-		return pr_err_nomem(err);
-	pr_pgsql_text(&params, name);
-	result = pr_pgsql_query(store, sql, &params, CHANGING, err);
-	free(sql);
-	if (!result)
-		return err->status;
-	if (PQntuples(result) > 0 && *PQgetvalue(result, 0, 0) == 't')
-		return POSTROOM_OK;
-	if (PQntuples(result) > 0)
-		status = drop_index(store, name, err);
-	if (status >= 0)
-		status = command(store, "CREATE INDEX CONCURRENTLY ", name, definition, err);
-	return status;
-}
-
-/* The table is locked for a moment; who can not have it makes way for others, and tries again. */
-#define LOCK_TRIES 60
-
-static int set_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
-{
-	int status = POSTROOM_BUSY;
-
-	for (int i = 0; i < LOCK_TRIES && status == POSTROOM_BUSY; i++) {
-		if (i > 0 && pr_stop_wait(store->stop, 500))
-			break;
-		status = command(store,
-				 "BEGIN; SET LOCAL lock_timeout = '500ms'; "
-				 "LOCK TABLE {schema}postroom_lanes IN ACCESS EXCLUSIVE MODE; "
-				 "UPDATE {schema}postroom_lanes SET floor = 0, lease = ",
-				 kind == PR_LEASE_LANE ? "'lane'" : "'row'", "; COMMIT", err);
-		if (status < 0)
-			command(store, "ROLLBACK", "", "", &(struct pr_err){ 0 });
-	}
-	return status;
-}
-
-/* Leases of lanes end when their messages are settled, or by themselves. */
-static int await_lanes(struct pgsql_store *store, struct pr_err *err)
-{
-	for (;;) {
-		struct pgsql_params params = { 0 };
-		PR_CLEANUP_RESULT PGresult *result = NULL;
-		bool leased;
-		int status = pr_pgsql_take_over(store, &pr_table_outbox, err);
-
-		if (status < 0)
-			return status;
-		result = pr_pgsql_run(store, PG_LEASED_LANES, &pr_table_outbox,
-				      "SELECT EXISTS (SELECT FROM {schema}postroom_lanes "
-				      "WHERE locked_by IS NOT NULL)",
-				      &params, false, CHANGING, err);
-		if (!result)
-			return err->status;
-		leased = *PQgetvalue(result, 0, 0) == 't';
-		if (!leased)
-			return POSTROOM_OK;
-		if (pr_stop_wait(store->stop, 100))
-			return pr_err_set(err, POSTROOM_STOPPED,
-					  CHANGING ": told to stop while lanes are still leased; "
-						   "run it again to finish");
-	}
-}
-
-static int make_indexes(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
-{
-	int status = POSTROOM_OK;
-
-	for (size_t i = 0; status >= 0 && i < INDEXES; i++) {
-		if (indexes[i].kind == kind)
-			status = make_index(store, indexes[i].name, indexes[i].definition, err);
-	}
-	return status;
-}
-
-static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
-{
-	int status = make_indexes(store, kind, err);
-	bool lost;
-
-	if (status >= 0)
-		status = set_kind(store, kind, err);
-	if (status >= 0 && kind == PR_LEASE_ROW)
-		status = await_lanes(store, err);
-	for (size_t i = 0; status >= 0 && i < INDEXES; i++) {
-		if (indexes[i].kind != kind)
-			status = drop_index(store, indexes[i].name, err);
-	}
-	/* Behind a pooler others may have changed it too: what is read now must be there. */
-	if (status >= 0)
-		status = look(store, &lost, err);
-	if (status >= 0)
-		status = make_indexes(store, store->kind, err);
-	if (status >= 0 && store->kind != kind)
-		return pr_err_set(err, POSTROOM_BUSY,
-				  CHANGING ": somebody else has changed it back meanwhile; "
-					   "agree with them, and run it again");
-	return status;
-}
-
-/* Of a session, for CREATE INDEX CONCURRENTLY is in no transaction; and so not behind a pooler. */
-#define OWN_LOCK "(1886351222, hashtext('{schema}'))"
-
-static int change_alone(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
-{
-	PR_CLEANUP_RESULT PGresult *result = NULL;
-	char *sql;
-	int status;
-
-	if (store->pooled)
-		return change_kind(store, kind, err);
-	sql = pr_pgsql_sql(store, NULL, "SELECT pg_try_advisory_lock" OWN_LOCK);
-	if (!sql)
-		return pr_err_nomem(err);
-	result = pr_pgsql_query(store, sql, NULL, CHANGING, err);
-	free(sql);
-	if (!result)
-		return err->status;
-	if (*PQgetvalue(result, 0, 0) != 't')
-		return pr_err_set(err, POSTROOM_BUSY,
-				  CHANGING ": somebody else is changing it right now; "
-					   "wait until they are done, and run it again");
-	status = change_kind(store, kind, err);
-	command(store, "SELECT pg_advisory_unlock" OWN_LOCK, "", "", &(struct pr_err){ 0 });
-	return status;
-}
-
-int pr_pgsql_lease(struct postroom_store *base, const enum pr_lease_kind *want,
-		   enum pr_lease_kind *ret, struct pr_err *err)
-{
-	struct pgsql_store *store = pgsql_store(base);
-	bool lost;
-	/* Also when it is so already: somebody may have been stopped halfway. */
-	int status = want ? change_alone(store, *want, err) : POSTROOM_OK;
-
-	if (status >= 0)
-		status = look(store, &lost, err);
-	if (status >= 0)
-		*ret = store->kind;
-	return status;
 }

@@ -194,14 +194,19 @@ static void add_step(struct pgsql_settling *settling, enum pgsql_slot slot, cons
 static int settle_lanes(struct pgsql_store *store, const struct pr_policy *policy,
 			struct pgsql_settling *settling, struct pr_err *err)
 {
-	if (add_arrays(store, ARRAY_LANE, ARRAYS, &settling->lane_params, err) < 0)
-		return err->status;
-	pr_pgsql_text(&settling->lane_params, store->base.worker);
+	struct pgsql_params *params = &settling->lane_params;
 	/* All that this store has claimed: then the lanes are free without a look at what they held. */
-	pr_pgsql_text(&settling->lane_params, settling->flown == store->in_flight ? "t" : "f");
-	add_step(settling, policy->forget ? PG_SETTLE_LANES : PG_SETTLE_LANES_KEEP,
-		 policy->forget ? pr_pgsql_settle_lanes_forget : pr_pgsql_settle_lanes_keep,
-		 &settling->lane_params);
+	bool whole = settling->flown == store->in_flight;
+	bool delivered = whole && store->arrays[ARRAY_SEQ].len == 0;
+	struct pgsql_step step = pr_pgsql_settling_lanes(delivered, policy->forget);
+
+	if (add_arrays(store, ARRAY_LANE, ARRAY_OF_LANE, params, err) < 0)
+		return err->status;
+	pr_pgsql_text(params, store->base.worker);
+	pr_pgsql_text(params, whole ? "t" : "f");
+	if (!delivered && add_arrays(store, ARRAY_OF_LANE, ARRAYS, params, err) < 0)
+		return err->status;
+	add_step(settling, step.slot, step.sql, params);
 	return POSTROOM_OK;
 }
 
@@ -295,8 +300,8 @@ static int by_number(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* The answer is one array with the seq of each that was still in a lane of ours. */
-static void read_landed(struct pgsql_settling *settling, const PGresult *result)
+/* The answer is one array with the seq of each that was still in a lane of ours; how many it has. */
+static size_t read_landed(struct pgsql_settling *settling, const PGresult *result)
 {
 	int64_t *landed = settling->landed;
 	size_t count = pr_pgsql_read_array(result, landed, settling->flown);
@@ -308,6 +313,23 @@ static void read_landed(struct pgsql_settling *settling, const PGresult *result)
 		if (item->lane > 0 && bsearch(&item->seq, landed, count, sizeof(*landed), by_number))
 			item->settled = POSTROOM_OK;
 	}
+	return count;
+}
+
+/* Delivered messages that are not where they were, or no longer ours. */
+static int settle_moved(struct pgsql_store *store, bool forget, struct pgsql_settling *settling,
+			struct pr_err *err)
+{
+	struct pgsql_step step = pr_pgsql_settling_lanes(false, forget);
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+
+	if (add_arrays(store, ARRAY_OF_LANE, ARRAYS, &settling->lane_params, err) < 0)
+		return err->status;
+	result = pr_pgsql_run(store, step.slot, &pr_table_outbox, step.sql, &settling->lane_params,
+			      true, "settling messages", err);
+	if (result)
+		read_landed(settling, result);
+	return result ? POSTROOM_OK : err->status;
 }
 
 static int count_lost(const struct pgsql_settling *settling, struct pr_err *err)
@@ -322,19 +344,25 @@ static int count_lost(const struct pgsql_settling *settling, struct pr_err *err)
 int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *settling,
 			  struct pr_err *err)
 {
-	for (size_t i = 0; i < settling->count; i++) {
+	int status = POSTROOM_OK;
+
+	for (size_t i = 0; i < settling->count && status >= 0; i++) {
 		const struct pgsql_step *step = &settling->steps[i];
+		bool forget = step->slot == PG_SETTLE_DELIVERED;
 
 		if (step->slot == PG_SETTLE)
 			read_settled(settling, step->result);
 		else if (step->slot == PG_SETTLE_LANES || step->slot == PG_SETTLE_LANES_KEEP)
 			read_landed(settling, step->result);
+		else if ((forget || step->slot == PG_SETTLE_DELIVERED_KEEP) &&
+			 read_landed(settling, step->result) < settling->flown)
+			status = settle_moved(store, forget, settling, err);
 	}
 	for (size_t i = 0; i < settling->item_count; i++)
 		settling->items[i].dead = settling->fates[i] == PR_FATE_BURY &&
 					  settling->items[i].settled == POSTROOM_OK;
 	store->in_flight -= settling->flown < store->in_flight ? settling->flown : store->in_flight;
-	return count_lost(settling, err);
+	return status < 0 ? status : count_lost(settling, err);
 }
 
 void pr_pgsql_release_settling(struct pgsql_settling *settling)

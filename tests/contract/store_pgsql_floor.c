@@ -322,23 +322,23 @@ static int64_t apart(const char *payload)
 	return number(app, "(SELECT apart FROM postroom_outbox WHERE key = 'a' AND payload = '%s')", payload);
 }
 
-/* Held back are those of its key, and nobody else. */
-LANE_TEST(D6_who_reads_few_lanes_leaves_what_may_be_held_back_to_a_look_into_all)
+/* Held back are those of its key, and nobody else. all: it is looked into all lanes. */
+static void meet_walls(bool all)
 {
 	struct postroom_batch batches[2] = { 0 };
 	struct pgsql_store *own = pgsql_store(store);
 
-	take_turn(&batches[1], &batches[0], false);
-	take_turn(&batches[0], &batches[1], false);
-	CHECK(own->few);
+	take_turn(&batches[1], &batches[0], all);
+	take_turn(&batches[0], &batches[1], all);
+	CHECK(own->slots[0][all ? PG_CLAIM_PLAIN : PG_CLAIM_FEW].prepared);
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, attempts, claims, apart, next_attempt_at) "
 		 "VALUES ('t', '1', 'a', 1, 1, 1, now() + interval '1 hour')");
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, key) VALUES ('t', '2', 'a'), ('t', '3', 'b')");
-	take_turn(&batches[1], &batches[0], false);
+	take_turn(&batches[1], &batches[0], all);
 	CHECK_INT(batches[0].count, 0);
 	CHECK(own->barred);
 	/* And two more by now. */
-	take_turn(&batches[0], &batches[1], false);
+	take_turn(&batches[0], &batches[1], all);
 	CHECK_INT(batches[1].count, 5);
 	CHECK(!own->barred);
 	CHECK_INT(apart("2"), 2);
@@ -346,23 +346,59 @@ LANE_TEST(D6_who_reads_few_lanes_leaves_what_may_be_held_back_to_a_look_into_all
 	pr_batch_release(&batches[1]);
 }
 
-/* Plain SQL gives times of its own. */
-LANE_TEST(E8_what_who_reads_few_lanes_finds_too_early_is_put_off_by_the_next_look)
+LANE_TEST(D6_who_reads_few_lanes_leaves_what_may_be_held_back_to_a_look_into_all)
+{
+	meet_walls(false);
+}
+
+LANE_TEST(D6_a_plain_look_leaves_what_may_be_held_back_to_one_that_heeds_walls)
+{
+	meet_walls(true);
+}
+
+LANE_TEST(D6_while_there_are_walls_every_look_heeds_them)
 {
 	struct postroom_batch batches[2] = { 0 };
 
-	take_turn(&batches[1], &batches[0], false);
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, attempts, claims, apart, next_attempt_at) "
+		 "VALUES ('t', '1', 'a', 1, 1, 1, now() + interval '1 hour')");
+	for (int i = 0; i < 4; i++) {
+		take_turn(&batches[(i + 1) % 2], &batches[i % 2], false);
+		CHECK_INT(batches[i % 2].count, 2);
+	}
+	CHECK(!pgsql_store(store)->slots[0][PG_CLAIM_PLAIN].prepared);
+	CHECK(!pgsql_store(store)->slots[0][PG_CLAIM_FEW].prepared);
+	pr_batch_release(&batches[0]);
+	pr_batch_release(&batches[1]);
+}
+
+/* Plain SQL gives times of its own. */
+static void meet_early(bool all)
+{
+	struct postroom_batch batches[2] = { 0 };
+
+	take_turn(&batches[1], &batches[0], all);
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, next_attempt_at) "
 		 "VALUES ('t', '3', 'a', now() + interval '1 hour')");
-	take_turn(&batches[0], &batches[1], false);
+	take_turn(&batches[0], &batches[1], all);
 	CHECK_INT(batches[1].count, 2);
-	CHECK(!pgsql_store(store)->few);
+	CHECK(pgsql_store(store)->slots[0][all ? PG_CLAIM_PLAIN : PG_CLAIM_FEW].prepared);
 	CHECK_INT(apart("3"), 0);
-	take_turn(&batches[1], &batches[0], false);
+	take_turn(&batches[1], &batches[0], all);
 	CHECK_INT(batches[0].count, 2);
 	CHECK_INT(apart("3"), 3);
 	pr_batch_release(&batches[0]);
 	pr_batch_release(&batches[1]);
+}
+
+LANE_TEST(E8_what_who_reads_few_lanes_finds_too_early_is_put_off_by_the_next_look)
+{
+	meet_early(false);
+}
+
+LANE_TEST(E8_what_a_plain_look_finds_too_early_is_put_off_by_the_next)
+{
+	meet_early(true);
 }
 
 /* It would pass over all that lies between them, in every lane. */

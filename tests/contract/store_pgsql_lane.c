@@ -112,6 +112,32 @@ LANE_TEST(A1_what_a_rewrite_of_the_table_has_moved_is_settled_all_the_same)
 	CHECK_INT(number(app, "SELECT count(*) FROM postroom_history"), 43);
 }
 
+/* Settled with the next claim, too; and the lanes are free for whoever comes. */
+LANE_TEST(A1_what_a_rewrite_has_moved_is_settled_by_a_turn)
+{
+	const struct pr_policy policy = { .max_attempts = 3 };
+	const struct pr_claim claim = { .limit = 10, .max_bytes = 1 << 20, .lease_ms = 30000,
+					.max_attempts = 3 };
+	struct postroom_batch first = { 0 }, next = { 0 };
+	struct pr_err err = { 0 };
+
+	put_some(20, NULL);
+	CHECK_MSG(store->ops->claim(store, &pr_table_outbox, &claim, &first, &err) >= 0, "%s", err.text);
+	CHECK_INT(first.count, 10);
+	sql(app, "CREATE INDEX shuffled ON postroom_outbox (md5(id::text))");
+	sql(app, "CLUSTER postroom_outbox USING shuffled");
+	for (size_t i = 0; i < first.count; i++)
+		first.items[i].verdict = POSTROOM_DELIVERED;
+	CHECK_MSG(store->ops->turn(store, &pr_table_outbox, first.items, first.count, &policy, &claim,
+				   &next, &err) >= 0,
+		  "%s", err.text);
+	CHECK_INT(next.count, 10);
+	CHECK_INT(rows("delivered"), 10);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_lanes WHERE locked_by IS NOT NULL"), 10);
+	pr_batch_release(&first);
+	pr_batch_release(&next);
+}
+
 /* Where a message was, another may stand when it is settled. */
 LANE_TEST(A2_who_took_the_place_of_a_message_is_not_settled_for_it)
 {
@@ -373,7 +399,7 @@ TEST_ON_PGSQL(D6_what_was_given_back_meanwhile_is_not_overtaken)
 }
 
 /* Who claims by the time of day has begun before the other, and ends after it. */
-static void put_off_meanwhile(bool few)
+static void put_off_meanwhile(enum pgsql_slot slot)
 {
 	struct claimer claimer = { 0 };
 
@@ -386,21 +412,32 @@ static void put_off_meanwhile(bool few)
 	sql(app, "CREATE FUNCTION odd.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
 		 "'SELECT pg_catalog.clock_timestamp() + interval ''1 hour'' '");
 	open_odd(&claimer);
-	pgsql_store(claimer.by)->few = few;
+	pgsql_store(claimer.by)->plain = slot != PG_CLAIM_LANES;
+	pgsql_store(claimer.by)->few = slot == PG_CLAIM_FEW;
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, next_attempt_at) "
 		 "VALUES ('t', '1', 'a', now() + interval '30 minutes')");
 	start_claimer(&claimer, PG_ARM_LANES);
 	CHECK_INT(claimable(), 0);
-	CHECK_INT(pgsql_store(claimer.by)->slots[0][PG_CLAIM_FEW].prepared, few);
+	CHECK(pgsql_store(claimer.by)->slots[0][slot].prepared);
 	CHECK_INT(end_claimer(&claimer), 0);
 }
 
-TEST_ON_PGSQL(D6_what_was_put_off_meanwhile_is_not_claimed_as_it_was)
+PGSQL_TEST(D6_what_was_put_off_meanwhile_is_not_claimed_as_it_was)
 {
-	put_off_meanwhile(false);
+	put_off_meanwhile(PG_CLAIM_LANES_ROW);
+}
+
+LANE_TEST(D6_what_was_put_off_meanwhile_is_not_claimed_as_it_was_from_a_leased_lane)
+{
+	put_off_meanwhile(PG_CLAIM_LANES);
+}
+
+LANE_TEST(D6_what_was_put_off_meanwhile_is_not_claimed_by_a_plain_look)
+{
+	put_off_meanwhile(PG_CLAIM_PLAIN);
 }
 
 LANE_TEST(D6_what_was_put_off_meanwhile_is_not_claimed_by_who_reads_few_lanes)
 {
-	put_off_meanwhile(true);
+	put_off_meanwhile(PG_CLAIM_FEW);
 }
