@@ -43,10 +43,13 @@ def percentile(values, percent):
     return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
-def span(first, second):
-    """From the worst to the best ratio of the first columns in one round."""
-    ratios = [one[0] / other[0] for one, other in zip(first, second)]
-    return f'{min(ratios):.2f} to {max(ratios):.2f}'
+def ratios(first, second):
+    """Of the first columns, round by round: what has moods has much the same one in both."""
+    return [one[0] / other[0] for one, other in zip(first, second)]
+
+
+def span(values):
+    return f'{min(values):.2f} to {max(values):.2f}'
 
 
 def counts(path):
