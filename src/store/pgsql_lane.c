@@ -70,7 +70,8 @@
 	" AND o.seq >= $19::bigint AND o.seq >= " PEEK_FLOOR("o.lane") " AND " PG_SCOPE      \
 	"LIMIT $4::int) AS o GROUP BY lane), "                                              \
 	"seen AS MATERIALIZED (SELECT p.lane, l.epoch, p.head FROM peeked AS p "            \
-	"CROSS JOIN LATERAL " PG_LANE("p.lane") " AS l WHERE l.floor >= ($18::bigint[])[p.lane] "                                          \
+	"CROSS JOIN LATERAL " PG_LANE("p.lane") " AS l "                                    \
+	"WHERE l.floor >= ($18::bigint[])[p.lane] "                                         \
 	"AND lease = 'lane' AND locked_by IS NULL AND $8::text IS NULL "                    \
 	"AND $9::bigint[] IS NOT NULL AND $12::bigint[] IS NOT NULL" NO_WALL "), "
 
@@ -164,11 +165,11 @@
 	ANSWER(floors, ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT), \
 	       expired, WALLED)
 
-static const char claim_rows[] = CLAIM_ROWS;
 #define LEASE_LOOKED                                                                        \
 	LEASE_THEM("(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",             \
 		   ANY("status = '{active}' AND locked_until < " PG_AT)                     \
 		   " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")")
+static const char claim_rows[] = CLAIM_ROWS;
 static const char claim_lanes[] =
 	MET_AND_CHOSEN(WALLS LOOKED("lane", FRESH, ""), SHARE, FRESH, "{columns}", WALLED)
 	LEASE_LOOKED;
