@@ -15,9 +15,9 @@ from conftest import sanitized, wait_until
 SOAK = os.environ.get('POSTROOM_SOAK') == '1'
 KEYS = 60
 MOST = 8  # relays
-SHARED = 20_000 if SOAK else 600
-EACH = 200 if SOAK else 20  # messages of a key, where relays come and go
-ROUNDS = 40 if SOAK else 4
+SHARED = 10_000 if SOAK else 600
+EACH = 100 if SOAK else 20  # messages of a key, where relays come and go
+ROUNDS = 12 if SOAK else 4
 PER_ROUND = 20_000 if SOAK else 5000
 RELOADS = 10
 # As much as the batches of one moment may differ from those of another.

@@ -12,9 +12,9 @@ from conftest import PROGRAM, wait_until
 
 SOAK = os.environ.get('POSTROOM_SOAK') == '1'
 RELAYS = 4
-KEYS = 200 if SOAK else 12
+KEYS = 100 if SOAK else 12
 EACH = 100 if SOAK else 20  # messages of a key
-KILLS = 150 if SOAK else 8
+KILLS = 60 if SOAK else 8
 # Short, so that what the killed have left behind comes back soon.
 LEASE = '2s'
 

@@ -26,9 +26,7 @@
 /* Behind a message, for the next or for the server's word that there is none. */
 #define LINGER_US 100000
 #define SHORTEST_US 1000 /* that a server is asked to wait */
-/* The same of a new connection, and what its answer may take: until then silence says nothing. */
-#define FIRST_SHORTEST_US 50000
-#define FIRST_US 2000000
+#define FIRST_SHORTEST_US 50000 /* the same of a new connection */
 #define TRIES 2 /* of a read; between them the consumer is made again */
 
 static int lost(natsStatus status, struct pr_err *err)
@@ -385,8 +383,8 @@ static int wait_for_more(struct pr_nats_source *nats, struct reading *reading,
 		until_us = reading->last_us + LINGER_US;
 	else if (pr_stop_requested(flight->stop))
 		return pr_err_set(err, POSTROOM_STOPPED, "stopped before anything came");
-	else if (reading->first && until_us < nats->asked_us + FIRST_US)
-		until_us = nats->asked_us + FIRST_US;
+	else if (reading->first && nats->asked_us) /* an answer comes: that there is nothing, too */
+		until_us = patience_us;
 	if (nats->asked_us && patience_us < until_us)
 		until_us = patience_us;
 	status = pr_nats_turn(&nats->link, flight, until_us, err);

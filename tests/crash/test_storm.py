@@ -12,8 +12,8 @@ import pathlib
 from conftest import PROGRAM, wait_until
 
 SOAK = os.environ.get('POSTROOM_SOAK') == '1'
-MESSAGES = 50_000 if SOAK else 700
-KILLS = 500 if SOAK else 12  # of producers, and as many of relays
+MESSAGES = 20_000 if SOAK else 700
+KILLS = 200 if SOAK else 12  # of producers, and as many of relays
 BATCH = 20
 WORKERS = 2
 PRODUCER = pathlib.Path(__file__).parent / 'producer.py'

@@ -26,7 +26,7 @@ QUICK = ['--lease', '2s', '--base-delay', '10ms', '--max-delay', '1s', '--max-at
 
 
 class Broker:
-    kills = 400 if SOAK else 15
+    kills = 120 if SOAK else 15
 
     def restart(self):
         self.server.end()

@@ -8,7 +8,7 @@ import ordering
 from conftest import wait_until
 from pgsql.server import SOAK
 
-CHANGES = 60 if SOAK else 6
+CHANGES = 20 if SOAK else 6
 
 
 def D1_a_relay_that_joins_a_busy_one_gets_its_share(leased):

@@ -10,8 +10,8 @@ from conftest import wait_until
 from pgsql.ledger import Ledger, balance, drain, relays
 from pgsql.server import SOAK, signal_if_there
 
-MESSAGES = 200_000 if SOAK else 2500
-ROUNDS = 400 if SOAK else 12
+MESSAGES = 60_000 if SOAK else 2500
+ROUNDS = 120 if SOAK else 12
 
 
 def some_backend(server, database):

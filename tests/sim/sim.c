@@ -20,7 +20,7 @@
 #else
 #define SEEDS 3000
 #endif
-#define SEEDS_SOAK 100000
+#define SEEDS_SOAK 30000
 
 /* Long after all has calmed down: what is not finished by then never will be. */
 #define PATIENCE_US (7200 * SECOND)
