@@ -12,7 +12,7 @@ from conftest import PROGRAM, sanitized, wait_until
 SOAK = os.environ.get('POSTROOM_SOAK') == '1'
 COUNTER = pathlib.Path(PROGRAM).resolve().parent / 'bench' / 'libcount_statements.so'
 POLL_S = 1 if SOAK else 0.1
-INTERVALS = 60 if SOAK else 20
+INTERVALS = 15 if SOAK else 20
 # It would look by itself only after hours.
 SLEEPY = ['--poll-interval', '8h', '--lease', '24h', '--log-level', 'warn']
 

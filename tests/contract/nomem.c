@@ -180,12 +180,13 @@ static bool fail_at(const struct operation *op, long n)
 	return failed;
 }
 
-/* With POSTROOM_SOAK=1 each single allocation in both rounds; or else some of them. */
+/* With POSTROOM_SOAK=1 each single allocation in both rounds, where there are not thousands; or else some of them. */
 void torture(const struct operation *op)
 {
 	const char *soak = getenv("POSTROOM_SOAK");
 	bool all = soak && strcmp(soak, "1") == 0;
 	long n = 1, step = op->stride ? op->stride : 2;
+	long next = all ? 1 + step / 8 : step, later = all ? next : 7 * step;
 
 	start_database();
 	/* Whatever is kept for good is allocated now. */
@@ -193,9 +194,9 @@ void torture(const struct operation *op)
 	end_world();
 	remember_world();
 	while (fail_at(op, n))
-		n += all ? 1 : step;
+		n += next;
 	CHECK_MSG(n > 1, "%s allocates nothing", op->name);
 	persistent = true;
 	for (n = 1; fail_at(op, n);)
-		n += all ? 1 : 7 * step;
+		n += later;
 }
