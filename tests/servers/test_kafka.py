@@ -29,10 +29,16 @@ class Kafka:
         return subprocess.Popen(['setpriv', '--pdeathsig=KILL', BROKER, *args], cwd=self.directory,
                                 stderr=subprocess.DEVNULL)
 
+    def answers(self):
+        # Its own assertions fail now and then when members of a group come back in the middle of a rebalance.
+        if -signal.SIGABRT in (self.keeper.poll(), self.process.poll()):
+            pytest.skip("librdkafka's stand-in for a broker has ended itself")
+        return subprocess.run(['kcat', '-L', '-b', f'127.0.0.1:{self.port}'], check=False,
+                              capture_output=True).returncode == 0
+
     def start(self):
         self.process = self.spawn('front', str(self.port))
-        wait_until(lambda: subprocess.run(['kcat', '-L', '-b', f'127.0.0.1:{self.port}'], check=False,
-                                          capture_output=True).returncode == 0, 'the broker')
+        wait_until(self.answers, 'the broker')
 
     def end(self, number=signal.SIGKILL):
         self.process.send_signal(number)
