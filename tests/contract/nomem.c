@@ -180,7 +180,7 @@ static bool fail_at(const struct operation *op, long n)
 	return failed;
 }
 
-/* With POSTROOM_SOAK=1 each single allocation in both rounds, where there are not thousands; or else some of them. */
+/* Some of the allocations; with POSTROOM_SOAK=1 each in both rounds, unless there are thousands. */
 void torture(const struct operation *op)
 {
 	const char *soak = getenv("POSTROOM_SOAK");

@@ -330,6 +330,7 @@ static void meet_walls(bool all)
 
 	take_turn(&batches[1], &batches[0], all);
 	take_turn(&batches[0], &batches[1], all);
+	CHECK(own->few);
 	CHECK(own->slots[0][all ? PG_CLAIM_PLAIN : PG_CLAIM_FEW].prepared);
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, attempts, claims, apart, next_attempt_at) "
 		 "VALUES ('t', '1', 'a', 1, 1, 1, now() + interval '1 hour')");
@@ -337,6 +338,8 @@ static void meet_walls(bool all)
 	take_turn(&batches[1], &batches[0], all);
 	CHECK_INT(batches[0].count, 0);
 	CHECK(own->barred);
+	CHECK(own->walls_until_us > 0);
+	own->walls_until_us = INT64_MAX; /* however long it takes */
 	/* And two more by now. */
 	take_turn(&batches[0], &batches[1], all);
 	CHECK_INT(batches[1].count, 5);
@@ -359,15 +362,19 @@ LANE_TEST(D6_a_plain_look_leaves_what_may_be_held_back_to_one_that_heeds_walls)
 LANE_TEST(D6_while_there_are_walls_every_look_heeds_them)
 {
 	struct postroom_batch batches[2] = { 0 };
+	struct pgsql_store *own = pgsql_store(store);
 
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, attempts, claims, apart, next_attempt_at) "
 		 "VALUES ('t', '1', 'a', 1, 1, 1, now() + interval '1 hour')");
 	for (int i = 0; i < 4; i++) {
 		take_turn(&batches[(i + 1) % 2], &batches[i % 2], false);
 		CHECK_INT(batches[i % 2].count, 2);
+		/* Each look says until when; however long the next one takes to come. */
+		CHECK(own->walls_until_us > 0 && own->walls_until_us < INT64_MAX);
+		own->walls_until_us = INT64_MAX;
 	}
-	CHECK(!pgsql_store(store)->slots[0][PG_CLAIM_PLAIN].prepared);
-	CHECK(!pgsql_store(store)->slots[0][PG_CLAIM_FEW].prepared);
+	CHECK(!own->slots[0][PG_CLAIM_PLAIN].prepared);
+	CHECK(!own->slots[0][PG_CLAIM_FEW].prepared);
 	pr_batch_release(&batches[0]);
 	pr_batch_release(&batches[1]);
 }
@@ -383,6 +390,7 @@ static void meet_early(bool all)
 	take_turn(&batches[0], &batches[1], all);
 	CHECK_INT(batches[1].count, 2);
 	CHECK(pgsql_store(store)->slots[0][all ? PG_CLAIM_PLAIN : PG_CLAIM_FEW].prepared);
+	CHECK(!pgsql_store(store)->plain && !pgsql_store(store)->few);
 	CHECK_INT(apart("3"), 0);
 	take_turn(&batches[1], &batches[0], all);
 	CHECK_INT(batches[0].count, 2);

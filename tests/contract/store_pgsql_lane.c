@@ -419,6 +419,9 @@ static void put_off_meanwhile(enum pgsql_slot slot)
 	start_claimer(&claimer, PG_ARM_LANES);
 	CHECK_INT(claimable(), 0);
 	CHECK(pgsql_store(claimer.by)->slots[0][slot].prepared);
+	/* The others may have been, when it was opened. */
+	CHECK_INT(pgsql_store(claimer.by)->slots[0][PG_CLAIM_PLAIN].prepared, slot == PG_CLAIM_PLAIN);
+	CHECK_INT(pgsql_store(claimer.by)->slots[0][PG_CLAIM_FEW].prepared, slot == PG_CLAIM_FEW);
 	CHECK_INT(end_claimer(&claimer), 0);
 }
 
