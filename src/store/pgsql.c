@@ -337,6 +337,25 @@ int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
 	return err->status;
 }
 
+PGresult *pr_pgsql_run_by_page(struct pgsql_store *store, enum pgsql_slot slot,
+			       const struct pr_table *table, const char *sql,
+			       struct pgsql_params *params, const char *doing, struct pr_err *err)
+{
+	struct pgsql_params no_params = { 0 };
+	struct pgsql_step steps[] = {
+		{ .slot = PG_BY_PAGE,
+		  .sql = "SELECT set_config('enable_indexscan', 'off', true), "
+			 "set_config('enable_bitmapscan', 'on', true)",
+		  .params = &no_params },
+		{ .slot = slot, .sql = sql, .params = params },
+	};
+
+	if (pr_pgsql_run_all(store, table, steps, 2, doing, err) < 0)
+		return NULL;
+	PQclear(steps[0].result);
+	return steps[1].result;
+}
+
 static void close_store(struct postroom_store *base)
 {
 	struct pgsql_store *store = pgsql_store(base);

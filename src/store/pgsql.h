@@ -30,17 +30,21 @@ enum pgsql_slot {
 	PG_HOLDERS,
 	PG_RAISE,
 	PG_LOWER,
-	PG_OWN_ROW,
-	PG_OWN_LANE,
+	PG_OWN_NEAR_ROW,
+	PG_OWN_NEAR_LANE,
+	PG_OWN_FAR_ROW,
+	PG_OWN_FAR_LANE,
 	PG_KIND,
 	PG_LEASED_LANES,
 	PG_NEXT_DUE,
 	PG_ANNOUNCE,
 	PG_HUSH,
 	PG_UNFINISHED,
-	PG_UNROUTED,
+	PG_UNROUTED_LANE,
+	PG_UNROUTED_ROW,
 	PG_BEGIN,
 	PG_BY_INDEX,
+	PG_BY_PAGE,
 	PG_AS_BEFORE,
 	PG_TAKE_IN,
 	PG_TAKE_IN_ORDERED,
@@ -186,6 +190,14 @@ struct pgsql_step {
  */
 int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
 		     struct pgsql_step *steps, size_t count, const char *doing, struct pr_err *err);
+
+/*
+ * For what reads most of a table: in the order of its pages, each of them once. In the order of
+ * an index neighbours are far apart. NULL on failure.
+ */
+PGresult *pr_pgsql_run_by_page(struct pgsql_store *store, enum pgsql_slot slot,
+			       const struct pr_table *table, const char *sql,
+			       struct pgsql_params *params, const char *doing, struct pr_err *err);
 
 /* Whatever shares a round trip. */
 struct pgsql_pipe {
@@ -399,6 +411,8 @@ void pr_pgsql_keep_floors(struct pgsql_store *store, int64_t begun_us);
 	" ORDER BY l.epoch DESC LIMIT 1)"
 #define PG_ALL_LANES                                                                        \
 	"generate_series(1, 64) AS n CROSS JOIN LATERAL " PG_LANE("n::smallint")
+/* At the end of what EXISTS looks for: so that it is looked up in each lane, and never joined with all. */
+#define PG_ONE_BY_ONE "OFFSET 0"
 
 /*
  * {scope_ns}, … compared with $1 to $3: namespace, pattern, tenant; NULL is any, but for the

@@ -194,7 +194,8 @@ static void add_start(struct pgsql_store *store, const struct pr_scope *scope,
 	pr_buf_reset(&asking->epochs);
 	for (size_t lane = 1; lane <= PG_LANES; lane++) {
 		pr_pgsql_array_add_number(&asking->starts, reading->from_mark ? store->marks[lane] : 0);
-		pr_pgsql_array_add_number(&asking->epochs, reading->from_mark ? store->epochs[lane] : 0);
+		/* No lane has that one. */
+		pr_pgsql_array_add_number(&asking->epochs, reading->from_mark ? store->epochs[lane] : -1);
 	}
 	pr_pgsql_text(&asking->params, pr_pgsql_array_end(&asking->starts));
 }
@@ -658,7 +659,7 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 	"OR EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE lease = 'lane' AND EXISTS ("     \
 	"SELECT FROM {schema}{table} AS o WHERE o.lane = l.lane "                             \
 	"AND o.seq >= l.floor "                                                               \
-	"AND status = 'pending' AND apart = 0 AND next_attempt_at <= " PG_NOW " AND " PG_SCOPE "))"
+	"AND status = 'pending' AND apart = 0 AND next_attempt_at <= " PG_NOW " AND " PG_SCOPE PG_ONE_BY_ONE "))"
 
 int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *table,
 			const struct pr_claim *claim, bool *ret, struct pr_err *err)

@@ -30,11 +30,14 @@
 #include "store/pgsql_array.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Now and then, or as soon as there is reason to think that much is passed. */
 #define RAISE_AFTER 50000
 #define SLOW_LOOK_US 20000
 #define RAISE_EVERY_US 250000
+#define FIRST_TRIES 10
+#define FIRST_TRY_MS 5
 /* So many lanes at a time: there may be much to pass. */
 #define LOWER_LANES 8
 #define LOWER_EVERY_US 7000000LL
@@ -88,20 +91,51 @@ static int set_floors(struct pgsql_store *store, enum pgsql_slot slot,
 	return result ? POSTROOM_OK : err->status;
 }
 
-/* $4 and $5: where they are now; $6 and $7: where they may rise to. */
-#define OWN(fresh, turn)                                                                    \
-	"SELECT ARRAY(SELECT coalesce((SELECT seq FROM {schema}{table} AS o "                \
-	"WHERE o.lane = l.lane AND " fresh " AND o.seq >= ($5::bigint[])[l.lane] "           \
-	"AND o.seq <= $6::bigint AND " PG_SCOPE "ORDER BY o.seq LIMIT 1), $6::bigint + 1) "  \
+/*
+ * $4 and $5: where they are now; $6 and $7: where they may rise to. Near: of a lane whose first
+ * messages are all for others, nothing is known yet.
+ */
+#define OWN_NEAR(fresh, turn)                                                               \
+	"SELECT ARRAY(SELECT (SELECT coalesce(min(seq) FILTER (WHERE ours), "                \
+	"CASE WHEN count(*) < 100 THEN $6::bigint + 1 END) FROM (SELECT seq, (" PG_SCOPE ") AS ours " \
+	"FROM {schema}{table} AS o WHERE o.lane = l.lane AND " fresh                         \
+	" AND o.seq >= ($5::bigint[])[l.lane] AND o.seq <= $6::bigint "                      \
+	"ORDER BY o.seq LIMIT 100) AS o) "                                                   \
 	"FROM generate_series(1, 64) AS l(lane) ORDER BY l.lane), " turn
-#define OWN_LANE OWN("o.status = 'pending' AND o.apart = 0", "greatest($4::bigint, $7::bigint)")
-#define OWN_ROW                                                                             \
-	OWN("o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL",                    \
-	    "coalesce((SELECT (extract(epoch FROM next_attempt_at) * 1000000)::bigint "      \
-	    "FROM {schema}{table} WHERE status = 'pending' AND apart = 0 AND key IS NULL "   \
-	    "AND next_attempt_at >= " PG_OWN_FLOOR " AND next_attempt_at <= "                \
-	    "timestamptz 'epoch' + $7::bigint * interval '1 microsecond' AND " PG_SCOPE      \
-	    "ORDER BY next_attempt_at, seq LIMIT 1), $7::bigint)")
+
+/* Of those lanes: $4, what is known of the others; $5 and $6 as above. */
+#define OWN_FAR(fresh)                                                                      \
+	"SELECT ARRAY(SELECT coalesce(($4::bigint[])[l.lane], f.seq, $6::bigint + 1) "       \
+	"FROM generate_series(1, 64) AS l(lane) LEFT JOIN (SELECT o.lane, min(o.seq) AS seq " \
+	"FROM {schema}{table} AS o WHERE o.lane = ANY (ARRAY(SELECT n::smallint "            \
+	"FROM generate_series(1, 64) AS n WHERE ($4::bigint[])[n] IS NULL)) AND " fresh      \
+	" AND o.seq >= (SELECT min(floor) FROM unnest($5::bigint[]) AS floor) "              \
+	"AND o.seq >= ($5::bigint[])[o.lane] AND o.seq <= $6::bigint AND " PG_SCOPE          \
+	"GROUP BY o.lane) AS f ON f.lane = l.lane ORDER BY l.lane)"
+
+#define IN_LANE "o.status = 'pending' AND o.apart = 0"
+#define WITH_KEY IN_LANE " AND o.key IS NOT NULL"
+
+static const struct own {
+	enum pgsql_slot near_slot, far_slot;
+	const char *near_sql, *far_sql;
+} own_by[] = {
+	[PR_LEASE_ROW] = {
+		PG_OWN_NEAR_ROW, PG_OWN_FAR_ROW,
+		OWN_NEAR(WITH_KEY,
+			 "coalesce((SELECT (extract(epoch FROM next_attempt_at) * 1000000)::bigint "
+			 "FROM {schema}{table} WHERE status = 'pending' AND apart = 0 AND key IS NULL "
+			 "AND next_attempt_at >= " PG_OWN_FLOOR " AND next_attempt_at <= "
+			 "timestamptz 'epoch' + $7::bigint * interval '1 microsecond' AND " PG_SCOPE
+			 "ORDER BY next_attempt_at, seq LIMIT 1), $7::bigint)"),
+		OWN_FAR(WITH_KEY),
+	},
+	[PR_LEASE_LANE] = {
+		PG_OWN_NEAR_LANE, PG_OWN_FAR_LANE,
+		OWN_NEAR(IN_LANE, "greatest($4::bigint, $7::bigint)"),
+		OWN_FAR(IN_LANE),
+	},
+};
 
 static bool knows(const struct pgsql_store *store, const struct pr_scope *scope)
 {
@@ -131,40 +165,78 @@ int64_t pr_pgsql_own_floor(struct pgsql_store *store, const struct pr_scope *sco
 	return knows(store, scope) ? store->own_us : 0;
 }
 
-static int raise_own(struct pgsql_store *store, const struct pr_table *table,
-		     const struct pr_scope *scope, struct pr_err *err)
+static bool begin_anew(struct pgsql_store *store, const struct pr_scope *scope)
 {
-	bool by_lane = store->kind == PR_LEASE_LANE;
-	int64_t begun_us = pr_mono_us();
-	bool anew = !knows(store, scope) || pr_pgsql_floors_are_old(store, scope);
+	pr_buf_reset(&store->own);
+	for (int lane = 1; lane <= PG_LANES; lane++)
+		pr_pgsql_array_add_number(&store->own, 0);
+	pr_pgsql_array_end(&store->own);
+	pr_scope_keep(scope, &store->scope);
+	store->own_us = 0;
+	store->own_kind = store->kind;
+	return !store->own.failed && !store->scope.failed;
+}
+
+static PGresult *look_near(struct pgsql_store *store, const struct pr_table *table,
+			   const struct pr_scope *scope, struct pr_err *err)
+{
+	const struct own *own = &own_by[store->kind];
 	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
-	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 
-	if (anew) {
-		pr_buf_reset(&store->own);
-		for (int lane = 1; lane <= PG_LANES; lane++)
-			pr_pgsql_array_add_number(&store->own, 0);
-		pr_pgsql_array_end(&store->own);
-		pr_scope_keep(scope, &store->scope);
-		store->own_us = 0;
-		store->own_kind = store->kind;
+	if (!pr_pgsql_add_scope(&params, scope, &pattern)) {
+		pr_err_nomem(err);
+		return NULL;
 	}
-	if (store->own.failed || store->scope.failed ||
-	    !pr_pgsql_add_scope(&params, scope, &pattern))
-		return pr_err_nomem(err);
 	pr_pgsql_number(&params, store->own_us);
 	pr_pgsql_text(&params, store->own.data);
 	pr_pgsql_number(&params, store->proven_seq);
 	pr_pgsql_number(&params, store->proven_us - LATE_US);
-	result = pr_pgsql_run(store, by_lane ? PG_OWN_LANE : PG_OWN_ROW, table,
-			      by_lane ? OWN_LANE : OWN_ROW, &params, false,
-			      "looking how far the outbox is empty", err);
-	if (!result)
+	return pr_pgsql_run(store, own->near_slot, table, own->near_sql, &params, false,
+			    "looking how far the outbox is empty", err);
+}
+
+static PGresult *look_far(struct pgsql_store *store, const struct pr_table *table,
+			  const struct pr_scope *scope, const char *known, struct pr_err *err)
+{
+	const struct own *own = &own_by[store->kind];
+	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
+	struct pgsql_params params = { 0 };
+
+	if (!pr_pgsql_add_scope(&params, scope, &pattern)) {
+		pr_err_nomem(err);
+		return NULL;
+	}
+	pr_pgsql_text(&params, known);
+	pr_pgsql_text(&params, store->own.data);
+	pr_pgsql_number(&params, store->proven_seq);
+	return pr_pgsql_run_by_page(store, own->far_slot, table, own->far_sql, &params,
+				    "looking how far the outbox is empty", err);
+}
+
+static int raise_own(struct pgsql_store *store, const struct pr_table *table,
+		     const struct pr_scope *scope, struct pr_err *err)
+{
+	int64_t begun_us = pr_mono_us();
+	bool anew = !knows(store, scope) || pr_pgsql_floors_are_old(store, scope);
+	PR_CLEANUP_RESULT PGresult *near = NULL, *far = NULL;
+	const char *found;
+
+	if (anew && !begin_anew(store, scope))
+		return pr_err_nomem(err);
+	near = look_near(store, table, scope, err);
+	if (!near)
 		return err->status;
+	found = PQgetvalue(near, 0, 0);
+	if (strstr(found, "NULL")) {
+		far = look_far(store, table, scope, found, err);
+		if (!far)
+			return err->status;
+		found = PQgetvalue(far, 0, 0);
+	}
 	pr_buf_reset(&store->own);
-	pr_buf_puts(&store->own, PQgetvalue(result, 0, 0));
-	store->own_us = atoll(PQgetvalue(result, 0, 1));
+	pr_buf_puts(&store->own, found);
+	store->own_us = atoll(PQgetvalue(near, 0, 1));
 	if (anew)
 		pr_pgsql_keep_floors(store, begun_us);
 	return store->own.failed ? pr_err_nomem(err) : POSTROOM_OK;
@@ -194,34 +266,62 @@ static int raise_to(struct pgsql_store *store, const struct pr_table *table,
 	return status;
 }
 
-int pr_pgsql_raise_floors(struct pgsql_store *store, const struct pr_table *table,
-			  const struct pr_scope *scope, struct pr_err *err)
+/* Asks once; *ret_lasting: some of those who wrote when it was asked before still do. */
+static int raise_if_proven(struct pgsql_store *store, const struct pr_table *table,
+			   const struct pr_scope *scope, bool *ret_lasting, struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
+	bool asked = store->floor_seq > 0, nobody;
 	int status = POSTROOM_OK;
 
-	/* However long somebody writes: up to where they were, they may be looked for again. */
-	if (pr_pgsql_floors_are_old(store, scope) && raise_own(store, table, scope, err) < 0)
-		return err->status;
-	if (pr_mono_us() < store->raise_due_us ||
-	    (store->look_us < SLOW_LOOK_US && store->since_raised < RAISE_AFTER))
-		return POSTROOM_OK;
-	pr_pgsql_text(&params, store->floor_seq ? store->holders.data : "{}");
+	pr_pgsql_text(&params, asked ? store->holders.data : "{}");
 	result = pr_pgsql_run(store, PG_HOLDERS, table, HOLDERS, &params, false,
 			      "looking who writes messages", err);
 	if (!result)
 		return err->status;
 	store->raise_due_us = pr_mono_us() + RAISE_EVERY_US;
-	if (store->floor_seq && *PQgetvalue(result, 0, 2) == 't')
+	nobody = strcmp(PQgetvalue(result, 0, 1), "{}") == 0;
+	*ret_lasting = !nobody && (!asked || *PQgetvalue(result, 0, 2) == 't');
+	if (*ret_lasting && asked)
 		return POSTROOM_OK;
-	if (store->floor_seq)
+	if (asked && !nobody)
 		status = raise_to(store, table, scope, err);
 	store->floor_seq = atoll(PQgetvalue(result, 0, 0));
 	store->floor_us = atoll(PQgetvalue(result, 0, 3));
+	if (nobody)
+		status = raise_to(store, table, scope, err);
 	pr_buf_reset(&store->holders);
 	pr_buf_puts(&store->holders, PQgetvalue(result, 0, 1));
 	return store->holders.failed ? pr_err_nomem(err) : status;
+}
+
+/* There may be much for others in the way of the first look. */
+static bool is_new(const struct pgsql_store *store, const struct pr_scope *scope)
+{
+	return (store->rules.count > 0 || !pr_scope_is_all(scope)) && !knows(store, scope);
+}
+
+int pr_pgsql_raise_floors(struct pgsql_store *store, const struct pr_table *table,
+			  const struct pr_scope *scope, struct pr_err *err)
+{
+	bool lasting;
+	int status;
+
+	/* However long somebody writes: up to where they were, they may be looked for again. */
+	if (pr_pgsql_floors_are_old(store, scope) && raise_own(store, table, scope, err) < 0)
+		return err->status;
+	if (pr_mono_us() < store->raise_due_us ||
+	    (store->look_us < SLOW_LOOK_US && store->since_raised < RAISE_AFTER &&
+	     !is_new(store, scope)))
+		return POSTROOM_OK;
+	status = raise_if_proven(store, table, scope, &lasting, err);
+	/* Nearly all who write are done in a moment, which the first look is worth. */
+	for (int tries = 0; tries < FIRST_TRIES && status >= 0 && lasting && store->look_us == 0; tries++) {
+		pr_stop_wait(store->stop, FIRST_TRY_MS);
+		status = raise_if_proven(store, table, scope, &lasting, err);
+	}
+	return status;
 }
 
 int pr_pgsql_lower_floors(struct pgsql_store *store, const struct pr_table *table,

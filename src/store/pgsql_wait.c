@@ -36,7 +36,7 @@
 	"EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE " which " AND EXISTS ("             \
 	"SELECT FROM {schema}{table} AS o WHERE o.lane = l.lane "                            \
 	"AND o.seq >= greatest(" floor ", ($5::bigint[])[l.lane]) "                          \
-	"AND status = 'pending' AND apart = 0 " fresh "AND " PG_SCOPE "))"
+	"AND status = 'pending' AND apart = 0 " fresh "AND " PG_SCOPE PG_ONE_BY_ONE "))"
 
 /*
  * What was left behind may have to wait for others: no reason to get up at once. What
@@ -78,16 +78,18 @@
 
 #define HUSH "SELECT " NO_WAIT "setval('{schema}{sleepers}', 1)"
 
-/* Each part goes by an index of its own; where lanes are leased the first two share one. */
+/* Each part goes by an index of its own. */
 #define UNROUTED_IN(condition)                                                              \
 	"SELECT {scope_ns} AS ns, {scope_topic} AS topic FROM {schema}{table} "              \
 	"WHERE status = 'pending' AND " condition " AND " PG_SCOPE_ALL "AND NOT (true {rules}) "
-#define UNROUTED                                                                            \
-	"SELECT count(*), (array_agg(ns))[1], (array_agg(topic))[1] FROM ("                  \
-	UNROUTED_IN("apart = 0 AND key IS NULL") "UNION ALL "                                \
-	UNROUTED_IN("apart = 0 AND key IS NOT NULL") "UNION ALL "                            \
+#define UNROUTED(in_turn)                                                                   \
+	"SELECT count(*), (array_agg(ns))[1], (array_agg(topic))[1] FROM (" in_turn "UNION ALL " \
 	UNROUTED_IN("apart IN (1, 3)") "UNION ALL "                                          \
 	UNROUTED_IN("apart = 2") "LIMIT $4::int) AS u"
+#define UNROUTED_LANE UNROUTED(UNROUTED_IN("apart = 0"))
+#define UNROUTED_ROW                                                                        \
+	UNROUTED(UNROUTED_IN("apart = 0 AND key IS NULL") "UNION ALL "                       \
+		 UNROUTED_IN("apart = 0 AND key IS NOT NULL"))
 
 static int hush(struct pgsql_store *store, const struct pr_table *table, struct pr_err *err)
 {
@@ -231,15 +233,21 @@ int pr_pgsql_unrouted(struct postroom_store *base, const struct pr_table *table,
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
 	struct pgsql_params params = { 0 };
+	bool by_lane;
 
 	*ret = (struct pr_unrouted){ 0 };
 	if (store->rules.count == 0)
 		return POSTROOM_OK;
+	if (pr_pgsql_go_by_index(store, err) < 0 ||
+	    (table->lanes && pr_pgsql_know_kind(store, err) < 0))
+		return err->status;
 	if (!pr_pgsql_add_scope(&params, scope, &pattern))
 		return pr_err_nomem(err);
 	pr_pgsql_number(&params, limit);
-	result = pr_pgsql_run(store, PG_UNROUTED, table, UNROUTED, &params, false,
-			      "counting messages without a route", err);
+	by_lane = table->lanes && store->kind == PR_LEASE_LANE;
+	result = pr_pgsql_run_by_page(store, by_lane ? PG_UNROUTED_LANE : PG_UNROUTED_ROW, table,
+				      by_lane ? UNROUTED_LANE : UNROUTED_ROW, &params,
+				      "counting messages without a route", err);
 	if (!result)
 		return err->status;
 	ret->count = atoll(PQgetvalue(result, 0, 0));

@@ -96,6 +96,22 @@ const char *take_one(void)
 	return id;
 }
 
+void fill(int64_t count, const char *columns, const char *values)
+{
+	sql(app,
+	    "INSERT INTO postroom_outbox (topic, payload%s) SELECT 't', to_jsonb(i)%s "
+	    "FROM generate_series(1, %lld) AS i",
+	    columns, values, (long long)count);
+}
+
+postroom_store *open_at(const char *at)
+{
+	postroom_store *opened = NULL;
+
+	CHECK_MSG(postroom_store_open(at, &opened) >= 0, "%s", postroom_store_errmsg(opened));
+	return opened;
+}
+
 void url_with_options(const char *options, char out[400])
 {
 	int length = snprintf(out, 400, "%s&options=", url);

@@ -46,6 +46,11 @@ struct producer {
 void start_producer(struct producer *producer);
 void end_producer(struct producer *producer);
 
+/* So many messages, with more columns than topic and payload; i is the number of each. */
+void fill(int64_t count, const char *columns, const char *values);
+
+postroom_store *open_at(const char *at);
+
 /* Claims one message, which there must be, and delivers it; its id. */
 const char *take_one(void);
 
