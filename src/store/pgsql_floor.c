@@ -96,11 +96,10 @@ static int set_floors(struct pgsql_store *store, enum pgsql_slot slot,
  * messages are all for others, nothing is known yet.
  */
 #define OWN_NEAR(fresh, turn)                                                               \
-	"SELECT ARRAY(SELECT (SELECT coalesce(min(seq) FILTER (WHERE ours), "                \
-	"CASE WHEN count(*) < 100 THEN $6::bigint + 1 END) FROM (SELECT seq, (" PG_SCOPE ") AS ours " \
+	"SELECT ARRAY(SELECT (SELECT seq FROM (SELECT seq, (" PG_SCOPE ") AS ours "          \
 	"FROM {schema}{table} AS o WHERE o.lane = l.lane AND " fresh                         \
 	" AND o.seq >= ($5::bigint[])[l.lane] AND o.seq <= $6::bigint "                      \
-	"ORDER BY o.seq LIMIT 100) AS o) "                                                   \
+	"ORDER BY o.seq LIMIT 100) AS o WHERE ours LIMIT 1) "                                \
 	"FROM generate_series(1, 64) AS l(lane) ORDER BY l.lane), " turn
 
 /* Of those lanes: $4, what is known of the others; $5 and $6 as above. */

@@ -7,7 +7,7 @@
  *
  * 1. New messages come behind all others: there is one writer, and seq only grows.
  * 2. What is released, or freed by its key, comes back where it was, maybe below the
- *    floor: so the floor is forgotten after ten times what the look had taken, and
+ *    floor: so the floor is forgotten after forty times what the look had taken, and
  *    whoever has to know that there is nothing looks without it. Where there is
  *    nothing that could come back, an idle look keeps it for longer.
  * 3. Order does not depend on it: whatever comes back to its turn is in the index of
@@ -18,7 +18,7 @@
 
 /* A look that takes less is as cheap as it needs to be. */
 #define SLOW_LOOK_US 5000
-#define LOOK_SHARE 10
+#define LOOK_SHARE 40
 /* So soon is found what people have put below it by hand. */
 #define QUIET_US 10000000
 
