@@ -19,11 +19,12 @@
  * 4. People may give numbers by hand: so the sweep looks below the floors too, of some
  *    lanes at a time, and lowers them.
  * 5. A store also has floors of its own, in memory, for the scope that it claims in:
- *    a million messages that wait for another sink are passed once, and not at every
- *    look. What is in its turn without a lane stands in the order of its time,
- *    which somebody may have looked at before it had the lock, or given by hand: so
- *    its floor is a second lower, and every ten seconds all are looked for anew, or
- *    later if that takes long. Who is idle looks below them then by its one statement.
+ *    a million messages that wait for another sink are passed once, before the first
+ *    look and page by page, and not at every look. What is in its turn without a lane
+ *    stands in the order of its time, which somebody may have looked at before it had
+ *    the lock, or given by hand: so its floor is a second lower, and every ten seconds
+ *    all are looked for anew, or later if that takes long. Who is idle looks below
+ *    them then by its one statement.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
@@ -36,6 +37,7 @@
 #define RAISE_AFTER 50000
 #define SLOW_LOOK_US 20000
 #define RAISE_EVERY_US 250000
+/* How long the first look waits for those who write. */
 #define FIRST_TRIES 10
 #define FIRST_TRY_MS 5
 /* So many lanes at a time: there may be much to pass. */
