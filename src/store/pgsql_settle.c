@@ -78,10 +78,13 @@ _Static_assert(ARRAYS == PG_SETTLE_ARRAYS, "pgsql.h has room for them");
 _Static_assert(PR_FATE_RELEASE == 0 && PR_FATE_DONE == 1 && PR_FATE_RETRY == 2 && PR_FATE_BURY == 3,
 	       "SETTLE counts on this order");
 
-/* Where lanes are leased, what was delivered leaves at once, also what was claimed by itself. */
+/*
+ * Where lanes are leased, what was delivered leaves at once, also what was claimed by itself. By its
+ * name: the rest is in a form that fits no index.
+ */
 #define MOVE                                                                                \
 	"WITH gone AS (DELETE FROM {schema}{table} WHERE id = ANY ($1::uuid[]) "             \
-	"AND status = '{done}' RETURNING " PG_HISTORY_COLUMNS ") "                           \
+	"AND CASE WHEN claims > 0 THEN status = '{done}' END RETURNING " PG_HISTORY_COLUMNS ") " \
 	"INSERT INTO {schema}postroom_history (" PG_HISTORY_COLUMNS ") "                     \
 	"SELECT * FROM gone WHERE $2::boolean"
 
