@@ -178,9 +178,11 @@ static bool begin_anew(struct pgsql_store *store, const struct pr_scope *scope)
 	return !store->own.failed && !store->scope.failed;
 }
 
-static PGresult *look_near(struct pgsql_store *store, const struct pr_table *table,
-			   const struct pr_scope *scope, struct pr_err *err)
+/* known: of the lanes that were found near; NULL: looks near. */
+static PGresult *look(struct pgsql_store *store, const struct pr_table *table,
+		      const struct pr_scope *scope, const char *known, struct pr_err *err)
 {
+	static const char doing[] = "looking how far the outbox is empty";
 	const struct own *own = &own_by[store->kind];
 	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
 	struct pgsql_params params = { 0 };
@@ -189,30 +191,17 @@ static PGresult *look_near(struct pgsql_store *store, const struct pr_table *tab
 		pr_err_nomem(err);
 		return NULL;
 	}
-	pr_pgsql_number(&params, store->own_us);
+	if (known)
+		pr_pgsql_text(&params, known);
+	else
+		pr_pgsql_number(&params, store->own_us);
 	pr_pgsql_text(&params, store->own.data);
 	pr_pgsql_number(&params, store->proven_seq);
+	if (known)
+		return pr_pgsql_run_by_page(store, own->far_slot, table, own->far_sql, &params, doing,
+					    err);
 	pr_pgsql_number(&params, store->proven_us - LATE_US);
-	return pr_pgsql_run(store, own->near_slot, table, own->near_sql, &params, false,
-			    "looking how far the outbox is empty", err);
-}
-
-static PGresult *look_far(struct pgsql_store *store, const struct pr_table *table,
-			  const struct pr_scope *scope, const char *known, struct pr_err *err)
-{
-	const struct own *own = &own_by[store->kind];
-	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
-	struct pgsql_params params = { 0 };
-
-	if (!pr_pgsql_add_scope(&params, scope, &pattern)) {
-		pr_err_nomem(err);
-		return NULL;
-	}
-	pr_pgsql_text(&params, known);
-	pr_pgsql_text(&params, store->own.data);
-	pr_pgsql_number(&params, store->proven_seq);
-	return pr_pgsql_run_by_page(store, own->far_slot, table, own->far_sql, &params,
-				    "looking how far the outbox is empty", err);
+	return pr_pgsql_run(store, own->near_slot, table, own->near_sql, &params, false, doing, err);
 }
 
 static int raise_own(struct pgsql_store *store, const struct pr_table *table,
@@ -225,12 +214,12 @@ static int raise_own(struct pgsql_store *store, const struct pr_table *table,
 
 	if (anew && !begin_anew(store, scope))
 		return pr_err_nomem(err);
-	near = look_near(store, table, scope, err);
+	near = look(store, table, scope, NULL, err);
 	if (!near)
 		return err->status;
 	found = PQgetvalue(near, 0, 0);
 	if (strstr(found, "NULL")) {
-		far = look_far(store, table, scope, found, err);
+		far = look(store, table, scope, found, err);
 		if (!far)
 			return err->status;
 		found = PQgetvalue(far, 0, 0);

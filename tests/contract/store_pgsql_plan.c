@@ -228,6 +228,26 @@ BY_EITHER(C8_claims_go_by_index_where_everything_was_pending_once)
 	check_passes("t*");
 }
 
+/* Beside what was delivered before the lease changed. */
+ON_ONE(C8_what_was_claimed_by_itself_leaves_by_its_name, backend_pgsql_lane)
+{
+	postroom_store *watched;
+	postroom_batch *batch;
+
+	sql(app, "ALTER TABLE postroom_outbox SET (autovacuum_enabled = off)");
+	fill(20000, "", "");
+	sql(app, "VACUUM ANALYZE postroom_outbox");
+	sql(app, "UPDATE postroom_outbox SET status = 'delivered', delivered_at = now()");
+	fill(10, ", attempts, claims, apart", ", 1, 1, 1");
+	watched = open_watched();
+	batch = claim_from(watched, POSTROOM_CLAIM(.limit = 10));
+	CHECK_INT(postroom_ack(watched, batch, items_of(batch, 10), 10), POSTROOM_OK);
+	postroom_batch_free(batch);
+	check_short("Rows Removed by Filter: ", BATCH);
+	check_plans(2);
+	close_watched(watched);
+}
+
 PGSQL_TEST(X1_dead_messages_are_listed_retried_and_purged_by_an_index)
 {
 	postroom_store *watched;
