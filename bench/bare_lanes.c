@@ -21,6 +21,7 @@
 #include <string.h>
 
 #define LANES 64
+#define LANE "((CASE WHEN key IS NULL THEN seq ELSE hashtext(key) END & 63) + 1)"
 
 /*
  * $1 lane, $2 limit, $3 worker, $4 the epoch that the worker knows: whoever had
@@ -28,7 +29,7 @@
  */
 #define CLAIM                                                                                      \
 	"WITH met AS MATERIALIZED (SELECT " COLUMNS " FROM postroom_outbox "                       \
-	"WHERE lane = $1::smallint AND status = 'pending' AND apart = 0 "                          \
+	"WHERE " LANE " = $1::smallint AND status = 'pending' AND apart = 0 "                      \
 	"ORDER BY seq LIMIT $2::int), "                                                            \
 	"leased AS (UPDATE postroom_lanes SET locked_by = $3::uuid, "                              \
 	"locked_until = clock_timestamp() + interval '30 s', epoch = epoch + 1, "                  \
@@ -43,7 +44,7 @@ enum { COL_EPOCH = COL_COUNT };
 	"in_flight = NULL WHERE lane = $1::smallint AND locked_by = $2::uuid "                     \
 	"AND epoch = $3::bigint RETURNING lane)"
 #define DELETE                                                                                     \
-	"DELETE FROM postroom_outbox USING mine WHERE postroom_outbox.lane = mine.lane "           \
+	"DELETE FROM postroom_outbox USING mine WHERE " LANE " = mine.lane "                       \
 	"AND status = 'pending' AND apart = 0 AND seq = ANY ($4::bigint[])"
 #define SETTLE LET_GO " " DELETE
 #define HISTORY                                                                                    \

@@ -79,7 +79,7 @@
 #define SEEDS_TABLE                                                                                \
 	"DROP TABLE IF EXISTS bare_seeds; CREATE TABLE bare_seeds "                                \
 	"(LIKE postroom_outbox INCLUDING DEFAULTS INCLUDING IDENTITY, PRIMARY KEY (id)); "         \
-	"ALTER TABLE bare_seeds DROP COLUMN lane, DROP COLUMN apart; "                             \
+	"ALTER TABLE bare_seeds DROP COLUMN apart; "                                               \
 	"CREATE UNIQUE INDEX ON bare_seeds (namespace, topic, dedupe_key) "                        \
 	"WHERE dedupe_key IS NOT NULL; "                                                           \
 	"CREATE INDEX ON bare_seeds (status, next_attempt_at); "                                   \

@@ -405,6 +405,9 @@ void pr_pgsql_keep_floors(struct pgsql_store *store, int64_t begun_us);
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM behind WHERE NOT brief)) "                \
 	"FOR SHARE SKIP LOCKED)))) FOR UPDATE SKIP LOCKED)))"
 
+/* The lane of a message of o, as the indexes have it. */
+#define PG_LANE_OF(o)                                                                       \
+	"((CASE WHEN " o "key IS NULL THEN " o "seq ELSE hashtext(" o "key) END & 63) + 1)"
 /* A lane as it is now: see the key of postroom_lanes. */
 #define PG_LANE(lane)                                                                       \
 	"(SELECT * FROM {schema}postroom_lanes AS l WHERE l.lane = " lane                    \

@@ -55,7 +55,7 @@
 	"AND next_attempt_at <= " PG_AT " AND (next_attempt_at, seq) > "                     \
 	"(timestamptz 'epoch' + $9::bigint * interval '1 microsecond', $11::bigint) "        \
 	"AND (SELECT lease = 'row' FROM " PG_LANE("1::smallint") " AS one) "                 \
-	"AND lane <> ALL (ARRAY(SELECT lane FROM {schema}postroom_lanes "                    \
+	"AND " PG_LANE_OF("") " <> ALL (ARRAY(SELECT lane FROM {schema}postroom_lanes "      \
 	"WHERE locked_by IS NOT NULL)) AND " PG_SCOPE                                        \
 	"ORDER BY next_attempt_at, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "              \
 	PG_FITTING("chosen", "due, seq") " " CLAIM_PLACES ", 0::bigint"
@@ -657,7 +657,7 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 	"OR " WAITING("apart = 0 AND key IS NOT NULL AND next_attempt_at <= " PG_NOW         \
 		      " AND " LEASED_BY("row"))                                              \
 	"OR EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE lease = 'lane' AND EXISTS ("     \
-	"SELECT FROM {schema}{table} AS o WHERE o.lane = l.lane "                             \
+	"SELECT FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane "               \
 	"AND o.seq >= l.floor "                                                               \
 	"AND status = 'pending' AND apart = 0 AND next_attempt_at <= " PG_NOW " AND " PG_SCOPE PG_ONE_BY_ONE "))"
 

@@ -59,7 +59,7 @@
 	"AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "   \
 	"AND mode = 'RowExclusiveLock' AND d.seq IS NOT NULL) AS h"
 
-#define IN_TURN "o.lane = l.lane AND o.status = 'pending' AND o.apart = 0 "
+#define IN_TURN PG_LANE_OF("o.") " = l.lane AND o.status = 'pending' AND o.apart = 0 "
 
 /* All is looked up before the first lane is locked, and who has one locked is not waited for. */
 #define SET_FLOORS(lanes, which, condition)                                                 \
@@ -99,7 +99,7 @@ static int set_floors(struct pgsql_store *store, enum pgsql_slot slot,
  */
 #define OWN_NEAR(fresh, turn)                                                               \
 	"SELECT ARRAY(SELECT (SELECT seq FROM (SELECT seq, (" PG_SCOPE ") AS ours "          \
-	"FROM {schema}{table} AS o WHERE o.lane = l.lane AND " fresh                         \
+	"FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane AND " fresh           \
 	" AND o.seq >= ($5::bigint[])[l.lane] AND o.seq <= $6::bigint "                      \
 	"ORDER BY o.seq LIMIT 100) AS o WHERE ours LIMIT 1) "                                \
 	"FROM generate_series(1, 64) AS l(lane) ORDER BY l.lane), " turn
@@ -107,12 +107,12 @@ static int set_floors(struct pgsql_store *store, enum pgsql_slot slot,
 /* Of those lanes: $4, what is known of the others; $5 and $6 as above. */
 #define OWN_FAR(fresh)                                                                      \
 	"SELECT ARRAY(SELECT coalesce(($4::bigint[])[l.lane], f.seq, $6::bigint + 1) "       \
-	"FROM generate_series(1, 64) AS l(lane) LEFT JOIN (SELECT o.lane, min(o.seq) AS seq " \
-	"FROM {schema}{table} AS o WHERE o.lane = ANY (ARRAY(SELECT n::smallint "            \
+	"FROM generate_series(1, 64) AS l(lane) LEFT JOIN (SELECT " PG_LANE_OF("o.") " AS lane, min(o.seq) AS seq " \
+	"FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = ANY (ARRAY(SELECT n::smallint " \
 	"FROM generate_series(1, 64) AS n WHERE ($4::bigint[])[n] IS NULL)) AND " fresh      \
 	" AND o.seq >= (SELECT min(floor) FROM unnest($5::bigint[]) AS floor) "              \
-	"AND o.seq >= ($5::bigint[])[o.lane] AND o.seq <= $6::bigint AND " PG_SCOPE          \
-	"GROUP BY o.lane) AS f ON f.lane = l.lane ORDER BY l.lane)"
+	"AND o.seq >= ($5::bigint[])[" PG_LANE_OF("o.") "::int] AND o.seq <= $6::bigint AND " PG_SCOPE \
+	"GROUP BY 1) AS f ON f.lane = l.lane ORDER BY l.lane)"
 
 #define IN_LANE "o.status = 'pending' AND o.apart = 0"
 #define WITH_KEY IN_LANE " AND o.key IS NOT NULL"

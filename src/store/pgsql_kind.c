@@ -6,9 +6,9 @@
  *    snapshot in which it reads everything else.
  * 2. It is changed while nobody claims: a claim has a lock on that table before it
  *    begins to look, and who changes it has it alone, for a moment.
- * 3. Each kind has its indexes. Those of the new one are made before the change, those of
- *    the old one dropped after it, without a lock that a producer would wait for. Who
- *    was stopped halfway does it again.
+ * 3. Each kind has its indexes, and its room on a page. Indexes of the new one are made
+ *    before the change, those of the old one dropped after it, without a lock that a
+ *    producer would wait for. Who was stopped halfway does it again.
  */
 #include "store/pgsql.h"
 
@@ -55,11 +55,11 @@ static const struct {
 	  "WHERE key IS NULL AND apart = 0 AND status = 'pending'",
 	  PR_LEASE_ROW },
 	{ "postroom_outbox_keyed",
-	  " ON {schema}postroom_outbox (lane, seq) "
+	  " ON {schema}postroom_outbox (" PG_LANE_OF("") ", seq) "
 	  "WHERE key IS NOT NULL AND apart = 0 AND status = 'pending'",
 	  PR_LEASE_ROW },
 	{ "postroom_outbox_lane",
-	  " ON {schema}postroom_outbox (lane, seq) WHERE apart = 0 AND status = 'pending'",
+	  " ON {schema}postroom_outbox (" PG_LANE_OF("") ", seq) WHERE apart = 0 AND status = 'pending'",
 	  PR_LEASE_LANE },
 };
 #define INDEXES (sizeof(indexes) / sizeof(indexes[0]))
@@ -178,6 +178,16 @@ static int make_indexes(struct pgsql_store *store, enum pr_lease_kind kind, stru
 	return status;
 }
 
+/*
+ * By row, two more versions of each message are written, and have room on its page; by lane
+ * it leaves as it came. That holds for pages to come, and nobody waits for it.
+ */
+static int set_room(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
+{
+	return command(store, "ALTER TABLE {schema}postroom_outbox SET (fillfactor = ",
+		       kind == PR_LEASE_LANE ? "100" : "50", ")", err);
+}
+
 static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
 {
 	int status = make_indexes(store, kind, err);
@@ -196,6 +206,8 @@ static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struc
 		status = pr_pgsql_look_at_kind(store, &lost, err);
 	if (status >= 0)
 		status = make_indexes(store, store->kind, err);
+	if (status >= 0)
+		status = set_room(store, store->kind, err);
 	if (status >= 0 && store->kind != kind)
 		return pr_err_set(err, POSTROOM_BUSY,
 				  CHANGING ": somebody else has changed it back meanwhile; "

@@ -48,7 +48,7 @@
 	"looked AS MATERIALIZED (SELECT l.* FROM unnest($14::smallint[]) AS n "             \
 	"CROSS JOIN LATERAL " PG_LANE("n") " AS l), "                                       \
 	"seen AS MATERIALIZED (SELECT l.lane, epoch, "                                      \
-	"(SELECT seq FROM {schema}{table} AS o WHERE o.lane = l.lane AND " fresh            \
+	"(SELECT seq FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane AND " fresh \
 	" AND o.seq >= CASE WHEN l.epoch = ($12::bigint[])[l.lane] "                        \
 	"THEN ($9::bigint[])[l.lane] ELSE greatest(l.floor, ($17::bigint[])[l.lane]) END AND " PG_SCOPE \
 	"ORDER BY o.seq LIMIT 1) AS head FROM looked AS l WHERE lease = '" lease_kind       \
@@ -65,9 +65,9 @@
  */
 #define PEEK_FLOOR(lane) "greatest(($18::bigint[])[" lane "], ($17::bigint[])[" lane "])"
 #define PEEKED                                                                              \
-	"peeked AS MATERIALIZED (SELECT lane, min(seq) AS head FROM (SELECT o.lane, o.seq "  \
-	"FROM {schema}{table} AS o WHERE o.lane = ANY ($14::smallint[]) AND " FRESH          \
-	" AND o.seq >= $19::bigint AND o.seq >= " PEEK_FLOOR("o.lane") " AND " PG_SCOPE      \
+	"peeked AS MATERIALIZED (SELECT lane, min(seq) AS head FROM (SELECT " PG_LANE_OF("o.") "::smallint AS lane, " \
+	"o.seq FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = ANY ($14::smallint[]) AND " FRESH \
+	" AND o.seq >= $19::bigint AND o.seq >= " PEEK_FLOOR(PG_LANE_OF("o.") "::smallint") " AND " PG_SCOPE \
 	"LIMIT $4::int) AS o GROUP BY lane), "                                              \
 	"seen AS MATERIALIZED (SELECT p.lane, l.epoch, p.head FROM peeked AS p "            \
 	"CROSS JOIN LATERAL " PG_LANE("p.lane") " AS l "                                    \
@@ -85,9 +85,9 @@
 	"JOIN {schema}postroom_lanes AS l ON l.lane = s.lane AND l.epoch = s.epoch "        \
 	"WHERE s.head IS NOT NULL AND l.locked_by IS NULL "                                 \
 	"ORDER BY s.head LIMIT " share " FOR UPDATE OF l SKIP LOCKED), "                    \
-	"met AS MATERIALIZED (SELECT mine.epoch, o.* FROM mine CROSS JOIN LATERAL (SELECT lane, ctid AS place, " \
+	"met AS MATERIALIZED (SELECT mine.epoch, o.* FROM mine CROSS JOIN LATERAL (SELECT mine.lane, ctid AS place, " \
 	"next_attempt_at, next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, "    \
-	PG_BYTES " AS bytes, " columns " FROM {schema}{table} AS o WHERE o.lane = mine.lane AND " fresh \
+	PG_BYTES " AS bytes, " columns " FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = mine.lane AND " fresh \
 	" AND o.seq >= " from " AND (key IS NULL OR seq <= $13::bigint) AND " PG_SCOPE       \
 	"ORDER BY o.seq LIMIT $15::int) AS o "                                              \
 	"LIMIT $4::int), "
@@ -103,7 +103,7 @@
 	"SET apart = CASE WHEN key IS NULL OR attempts > 0 THEN 1 ELSE 3 END "              \
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM met AS m WHERE early "                   \
 	"AND NOT EXISTS (SELECT FROM behind AS b WHERE b.key = m.key AND b.topic = m.topic " \
-	"AND b.namespace = m.namespace AND b.seq < m.seq))) RETURNING lane), "
+	"AND b.namespace = m.namespace AND b.seq < m.seq))) RETURNING " PG_LANE_OF("") " AS lane), "
 
 #define FITTING(kept, behind_nothing)                                                       \
 	"weight AS MATERIALIZED (SELECT sum(bytes) AS bytes FROM met), "                    \
@@ -140,7 +140,7 @@
 	"WHERE l.lane = f.lane AND l.epoch = f.epoch - 1), "                                \
 	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET " WHERE ctid = ANY (ARRAY("  \
 	"SELECT place FROM fitting)) RETURNING {columns}, status = 'dead' AS buried, "      \
-	"lane::int AS of_lane, (SELECT epoch FROM mine WHERE mine.lane = {table}.lane) "    \
+	PG_LANE_OF("") "::int AS of_lane, (SELECT epoch FROM mine WHERE mine.lane = " PG_LANE_OF("{table}.") ") " \
 	"AS of_epoch, next_attempt_at AS due, ctid AS place) "                              \
 	ANSWER("NULL::text", "true", "true", "false")
 
@@ -340,7 +340,7 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	"RETURNING t.seq" columns "), "
 #define FOUND(v)                                                                            \
 	"(SELECT ctid FROM {schema}{table} AS o WHERE o.status = 'pending' AND o.apart = 0 " \
-	"AND o.lane = " v ".lane AND o.seq = " v ".seq LIMIT 1)"
+	"AND " PG_LANE_OF("o.") " = " v ".lane AND o.seq = " v ".seq LIMIT 1)"
 
 #define SETTLE_LANES(columns, kept)                                                         \
 	MINE GONE(columns)                                                                  \
@@ -421,7 +421,7 @@ const char pr_pgsql_renew_lanes[] =
 	"left_behind AS (UPDATE {schema}{table} AS t SET status = '{active}', "             \
 	"attempts = attempts + 1, claims = claims + 1, apart = 1, locked_by = v.locked_by, " \
 	"locked_until = v.locked_until, last_attempt_at = v.locked_until, updated_at = " PG_AT \
-	" FROM lost AS v WHERE t.lane = v.lane AND t.ctid = ANY (ARRAY("                    \
+	" FROM lost AS v WHERE " PG_LANE_OF("t.") " = v.lane AND t.ctid = ANY (ARRAY("                    \
 	"SELECT " FOUND("w") " FROM (SELECT lane, unnest(in_flight) AS seq FROM lost) AS w))) " \
 	"UPDATE {schema}postroom_lanes SET locked_by = NULL, locked_until = NULL, "         \
 	"in_flight = NULL, epoch = epoch + 1 WHERE lane IN (SELECT lane FROM lost)"

@@ -34,7 +34,7 @@
 	IN_LANES("lease = 'lane' AND locked_by IS NULL", "l.floor", "")
 #define IN_LANES(which, floor, fresh)                                                       \
 	"EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE " which " AND EXISTS ("             \
-	"SELECT FROM {schema}{table} AS o WHERE o.lane = l.lane "                            \
+	"SELECT FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane "              \
 	"AND o.seq >= greatest(" floor ", ($5::bigint[])[l.lane]) "                          \
 	"AND status = 'pending' AND apart = 0 " fresh "AND " PG_SCOPE PG_ONE_BY_ONE "))"
 

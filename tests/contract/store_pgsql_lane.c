@@ -293,7 +293,7 @@ PGSQL_TEST(C7_a_change_makes_the_indexes_that_another_has_dropped)
 /* Stopped halfway, it is finished by doing it again. */
 PGSQL_TEST(C7_a_change_that_was_broken_off_is_done_again)
 {
-	sql(app, "CREATE INDEX postroom_outbox_lane ON postroom_outbox (lane, seq) "
+	sql(app, "CREATE INDEX postroom_outbox_lane ON postroom_outbox (seq) "
 		 "WHERE status = 'pending' AND apart = 0");
 	sql(app, "UPDATE pg_index SET indisvalid = false "
 		 "WHERE indexrelid = 'postroom_outbox_lane'::regclass");
@@ -305,6 +305,22 @@ PGSQL_TEST(C7_a_change_that_was_broken_off_is_done_again)
 	CHECK_INT(change_to(PR_LEASE_ROW), PR_LEASE_ROW);
 	put_some(1, "a");
 	CHECK_INT(claimable(), 1);
+}
+
+static const char *room(void)
+{
+	return text(app, "SELECT substring(reloptions::text FROM 'fillfactor=([0-9]+)') "
+			 "FROM pg_class WHERE oid = 'postroom_outbox'::regclass");
+}
+
+/* Half a page for the versions to come is half of all reading and writing where there are none. */
+PGSQL_TEST(C7_pages_have_room_for_later_versions_only_where_rows_are_leased)
+{
+	CHECK_STR(room(), "50");
+	CHECK_INT(change_to(PR_LEASE_LANE), PR_LEASE_LANE);
+	CHECK_STR(room(), "100");
+	CHECK_INT(change_to(PR_LEASE_ROW), PR_LEASE_ROW);
+	CHECK_STR(room(), "50");
 }
 
 static const struct pr_claim some = { .limit = 10, .max_bytes = 1 << 20, .lease_ms = 30000,
