@@ -28,7 +28,7 @@
  * the lane in between has changed it, and then nothing is claimed.
  */
 #define CLAIM                                                                                      \
-	"WITH met AS MATERIALIZED (SELECT " COLUMNS " FROM postroom_outbox "                       \
+	"WITH met AS MATERIALIZED (SELECT " COLUMNS ", ctid FROM postroom_outbox "                 \
 	"WHERE " LANE " = $1::smallint AND status = 'pending' AND apart = 0 "                      \
 	"ORDER BY seq LIMIT $2::int), "                                                            \
 	"leased AS (UPDATE postroom_lanes SET locked_by = $3::uuid, "                              \
@@ -36,16 +36,16 @@
 	"in_flight = ARRAY(SELECT seq FROM met) WHERE lane = $1::smallint "                        \
 	"AND locked_by IS NULL AND epoch = $4::bigint AND EXISTS (SELECT FROM met) "               \
 	"RETURNING epoch) SELECT met.*, epoch FROM met CROSS JOIN leased"
-enum { COL_EPOCH = COL_COUNT };
+enum { COL_PLACE = COL_COUNT, COL_EPOCH };
 
-/* $1 lane, $2 worker, $3 epoch, $4 what was delivered */
+/* $1 lane, $2 worker, $3 epoch, $4 where what was delivered is: no statistics can spoil that */
 #define LET_GO                                                                                     \
 	"WITH mine AS (UPDATE postroom_lanes SET locked_by = NULL, locked_until = NULL, "          \
 	"in_flight = NULL WHERE lane = $1::smallint AND locked_by = $2::uuid "                     \
 	"AND epoch = $3::bigint RETURNING lane)"
 #define DELETE                                                                                     \
-	"DELETE FROM postroom_outbox USING mine WHERE " LANE " = mine.lane "                       \
-	"AND status = 'pending' AND apart = 0 AND seq = ANY ($4::bigint[])"
+	"DELETE FROM postroom_outbox WHERE ctid = ANY ($4::tid[]) AND EXISTS (SELECT FROM mine) "  \
+	"AND status = 'pending' AND apart = 0"
 #define SETTLE LET_GO " " DELETE
 #define HISTORY                                                                                    \
 	"id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "         \
@@ -62,7 +62,7 @@ struct worker {
 	char limit[24];
 	int lane;
 	int64_t epochs[LANES + 1];
-	struct array seqs;
+	struct array places;
 	int count; /* claimed and not yet settled */
 	struct copies copies;
 };
@@ -82,9 +82,9 @@ static void open_worker(struct worker *worker, int number)
 	prepare(worker->conn, "settle", settle_sql);
 	make_worker_id(worker->id, number);
 	snprintf(worker->limit, sizeof(worker->limit), "%lld", (long long)batch_size);
-	worker->seqs.type = 20;
-	worker->seqs.data = malloc((size_t)batch_size * 12 + 20);
-	must(worker->seqs.data != NULL, "no memory", NULL);
+	worker->places.type = 27;
+	worker->places.data = malloc((size_t)batch_size * 12 + 20);
+	must(worker->places.data != NULL, "no memory", NULL);
 	PQenterPipelineMode(worker->conn);
 }
 
@@ -92,8 +92,8 @@ static void send_settle(struct worker *worker)
 {
 	static const int binary[] = { 0, 0, 0, 1 };
 	char lane[24], epoch[24];
-	const char *values[] = { lane, worker->id, epoch, worker->seqs.data };
-	int lengths[] = { 0, 0, 0, (int)worker->seqs.len };
+	const char *values[] = { lane, worker->id, epoch, worker->places.data };
+	int lengths[] = { 0, 0, 0, (int)worker->places.len };
 
 	snprintf(lane, sizeof(lane), "%d", worker->lane);
 	snprintf(epoch, sizeof(epoch), "%lld", (long long)worker->epochs[worker->lane]);
@@ -115,9 +115,9 @@ static void send_claim(struct worker *worker)
 static void take_rows(struct worker *worker, const PGresult *result)
 {
 	worker->count = PQntuples(result);
-	begin_array(&worker->seqs, (uint32_t)worker->count);
+	begin_array(&worker->places, (uint32_t)worker->count);
 	for (int row = 0; row < worker->count; row++)
-		put_item(&worker->seqs, result, row, COL_SEQ);
+		put_item(&worker->places, result, row, COL_PLACE);
 	if (worker->count > 0)
 		worker->epochs[worker->lane] = read_number(result, 0, COL_EPOCH);
 	copy_texts(&worker->copies, result);
@@ -160,7 +160,7 @@ static void *drain(void *thread)
 	if (worker.count > 0)
 		pass(&worker, worker.lane);
 	PQfinish(worker.conn);
-	free(worker.seqs.data);
+	free(worker.places.data);
 	free(worker.copies.data);
 	return NULL;
 }
