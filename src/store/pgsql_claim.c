@@ -31,7 +31,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD_SHARE 10
+#define HEAD_SHARE 20
 #define REREAD_US 10000000
 
 /* An arm that was empty is left alone for so many claims, as long as another has something. */

@@ -17,7 +17,7 @@
  *    one by one like any that was left behind. One transaction, so it happens
  *    once, whoever dies over it.
  * 5. A worker goes on where its last batch ended, in the lanes that filled it, for as
- *    long as a look into all of them costs more than a tenth of its time. Reading
+ *    long as a look into all of them costs more than a twentieth of its time. Reading
  *    behind a mark passes over what committed late or was released, and later ones
  *    of its key would overtake it: so it does so only in lanes that nobody else has
  *    claimed from since, never over anything that was met and left, and of
@@ -47,11 +47,11 @@
 #define LOOKED(lease_kind, fresh, walls)                                                    \
 	"looked AS MATERIALIZED (SELECT l.* FROM unnest($14::smallint[]) AS n "             \
 	"CROSS JOIN LATERAL " PG_LANE("n") " AS l), "                                       \
-	"seen AS MATERIALIZED (SELECT l.lane, epoch, "                                      \
+	"seen AS MATERIALIZED (SELECT l.lane, epoch, CASE WHEN epoch = ($12::bigint[])[l.lane] " \
+	"THEN ($9::bigint[])[l.lane] ELSE "                                                 \
 	"(SELECT seq FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane AND " fresh \
-	" AND o.seq >= CASE WHEN l.epoch = ($12::bigint[])[l.lane] "                        \
-	"THEN ($9::bigint[])[l.lane] ELSE greatest(l.floor, ($17::bigint[])[l.lane]) END AND " PG_SCOPE \
-	"ORDER BY o.seq LIMIT 1) AS head FROM looked AS l WHERE lease = '" lease_kind       \
+	" AND o.seq >= greatest(l.floor, ($17::bigint[])[l.lane]) AND " PG_SCOPE            \
+	"ORDER BY o.seq LIMIT 1) END AS head FROM looked AS l WHERE lease = '" lease_kind       \
 	"' AND locked_by IS NULL AND $8::text IS NULL" walls "), "
 /* The more workers, the fewer lanes for each of them. */
 #define SHARE                                                                               \
@@ -375,11 +375,20 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	"UNION ALL SELECT seq FROM ours WHERE fate = 0 AND reason IS NULL) AS settled"
 
 /*
- * Nearly always everything was delivered, and is where it was: $7, all that this worker has.
- * Where it is not, the lanes stay leased, and the statement above follows.
+ * Nearly always everything was delivered, is where it was, and all that this worker has: $7.
+ * Where it is not, or a lane is lost, the lanes stay leased, and the statement above follows.
+ * All places are read at once, in the order of the table, and each row is known by its seq: one
+ * that has a seq of those delivered at a place of theirs is the version that was claimed, for
+ * every change would have moved it.
  */
-#define SETTLE_DELIVERED(columns, kept)                                                     \
-	MINE GONE(columns) kept("gone")                                                     \
+#define SORTED "(SELECT seqs FROM sorted)"
+#define DELIVERED                                                                           \
+	"{schema}{table} AS t WHERE t.ctid = ANY (CASE WHEN (SELECT count(*) FROM mine) "   \
+	"= cardinality($1) THEN $5::tid[] END) "                                            \
+	"AND t.seq = (" SORTED ")[width_bucket(t.seq, " SORTED ")]"
+#define SETTLE_DELIVERED(kept)                                                              \
+	MINE "sorted AS MATERIALIZED (SELECT ARRAY(SELECT unnest($4::bigint[]) ORDER BY 1) AS seqs), " \
+	kept "gone AS (DELETE FROM " DELIVERED " AND $3::smallint[] IS NULL RETURNING t.seq), " \
 	"let_go AS (UPDATE {schema}postroom_lanes AS l SET in_flight = NULL, "              \
 	"locked_by = NULL, locked_until = NULL FROM mine WHERE l.lane = mine.lane "         \
 	"AND l.epoch = mine.epoch AND $7::boolean "                                         \
@@ -400,8 +409,10 @@ struct pgsql_step pr_pgsql_settling_lanes(bool delivered, bool forget)
 	static const struct pgsql_step steps[2][2] = {
 		{ { .slot = PG_SETTLE_LANES_KEEP, .sql = SETTLE_LANES(HISTORY, KEEP) },
 		  { .slot = PG_SETTLE_LANES, .sql = SETTLE_LANES("", FORGET) } },
-		{ { .slot = PG_SETTLE_DELIVERED_KEEP, .sql = SETTLE_DELIVERED(HISTORY, KEEP) },
-		  { .slot = PG_SETTLE_DELIVERED, .sql = SETTLE_DELIVERED("", FORGET) } },
+		{ { .slot = PG_SETTLE_DELIVERED_KEEP,
+		    .sql = SETTLE_DELIVERED(KEEP("(SELECT t.seq" HISTORY " FROM " DELIVERED
+						 ") AS left_now")) },
+		  { .slot = PG_SETTLE_DELIVERED, .sql = SETTLE_DELIVERED("") } },
 	};
 
 	return steps[delivered][forget];
@@ -421,7 +432,7 @@ const char pr_pgsql_renew_lanes[] =
 	"left_behind AS (UPDATE {schema}{table} AS t SET status = '{active}', "             \
 	"attempts = attempts + 1, claims = claims + 1, apart = 1, locked_by = v.locked_by, " \
 	"locked_until = v.locked_until, last_attempt_at = v.locked_until, updated_at = " PG_AT \
-	" FROM lost AS v WHERE " PG_LANE_OF("t.") " = v.lane AND t.ctid = ANY (ARRAY("                    \
+	" FROM lost AS v WHERE " PG_LANE_OF("t.") " = v.lane AND t.ctid = ANY (ARRAY(" \
 	"SELECT " FOUND("w") " FROM (SELECT lane, unnest(in_flight) AS seq FROM lost) AS w))) " \
 	"UPDATE {schema}postroom_lanes SET locked_by = NULL, locked_until = NULL, "         \
 	"in_flight = NULL, epoch = epoch + 1 WHERE lane IN (SELECT lane FROM lost)"

@@ -194,6 +194,9 @@ static void add_step(struct pgsql_settling *settling, enum pgsql_slot slot, cons
 	};
 }
 
+/* The parameter with the lane of each that was delivered: the short statement has no use for it. */
+#define DONE_LANE_PARAM (ARRAY_DONE_LANE - ARRAY_LANE)
+
 static int settle_lanes(struct pgsql_store *store, const struct pr_policy *policy,
 			struct pgsql_settling *settling, struct pr_err *err)
 {
@@ -205,6 +208,8 @@ static int settle_lanes(struct pgsql_store *store, const struct pr_policy *polic
 
 	if (add_arrays(store, ARRAY_LANE, ARRAY_OF_LANE, params, err) < 0)
 		return err->status;
+	if (delivered)
+		params->values[DONE_LANE_PARAM] = NULL;
 	pr_pgsql_text(params, store->base.worker);
 	pr_pgsql_text(params, whole ? "t" : "f");
 	if (!delivered && add_arrays(store, ARRAY_OF_LANE, ARRAYS, params, err) < 0)
@@ -326,6 +331,7 @@ static int settle_moved(struct pgsql_store *store, bool forget, struct pgsql_set
 	struct pgsql_step step = pr_pgsql_settling_lanes(false, forget);
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 
+	settling->lane_params.values[DONE_LANE_PARAM] = store->arrays[ARRAY_DONE_LANE].data;
 	if (add_arrays(store, ARRAY_OF_LANE, ARRAYS, &settling->lane_params, err) < 0)
 		return err->status;
 	result = pr_pgsql_run(store, step.slot, &pr_table_outbox, step.sql, &settling->lane_params,

@@ -155,6 +155,29 @@ LANE_TEST(A2_who_took_the_place_of_a_message_is_not_settled_for_it)
 	CHECK_INT(rows("pending"), 1);
 }
 
+/* And each leaves once for the history. */
+LANE_TEST(A2_of_a_batch_that_has_lost_a_lane_all_others_are_settled)
+{
+	postroom_batch *batch;
+	postroom_delivery *items;
+	int lost = 0;
+
+	put_some(3, NULL);
+	batch = CLAIM();
+	items = items_of(batch, 3);
+	sql(app, "UPDATE postroom_lanes SET epoch = epoch + 1, locked_by = NULL, "
+		 "locked_until = NULL, in_flight = NULL WHERE lane = "
+		 "(SELECT min(lane) FROM postroom_lanes WHERE locked_by IS NOT NULL)");
+	CHECK_INT(postroom_ack(store, batch, items, 3), POSTROOM_LEASE_LOST);
+	for (int i = 0; i < 3; i++)
+		lost += items[i].settled == POSTROOM_LEASE_LOST;
+	CHECK_INT(lost, 1);
+	postroom_batch_free(batch);
+	CHECK_INT(rows("pending"), 1);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_history"), 2);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_lanes WHERE locked_by IS NOT NULL"), 0);
+}
+
 /* However much there is to do, nobody has all the lanes for long. */
 LANE_TEST(D6_who_joins_busy_workers_gets_a_share_of_the_lanes)
 {

@@ -196,25 +196,26 @@ ALTER TABLE {schema}postroom_lanes ALTER COLUMN in_flight SET STORAGE EXTERNAL;
 INSERT INTO {schema}postroom_lanes (lane) SELECT generate_series(1, 64);
 
 -- What was delivered under a lane's lease and is kept for a while.
+-- No rules: its rows have kept those of the outbox, and each would be looked at again.
 CREATE TABLE {schema}postroom_history (
-	id uuid NOT NULL,
-	seq bigint NOT NULL,
-	namespace text NOT NULL,
-	topic text NOT NULL,
+	id uuid,
+	seq bigint,
+	namespace text,
+	topic text,
 	tenant_id uuid,
 	key text,
 	dedupe_key text,
 	correlation_id text,
-	payload jsonb NOT NULL,
+	payload jsonb,
 	body bytea,
-	content_type text NOT NULL,
-	headers jsonb NOT NULL,
-	attempts integer NOT NULL,
-	claims bigint NOT NULL,
-	next_attempt_at timestamptz NOT NULL,
+	content_type text,
+	headers jsonb,
+	attempts integer,
+	claims bigint,
+	next_attempt_at timestamptz,
 	last_attempt_at timestamptz,
-	created_at timestamptz NOT NULL,
-	delivered_at timestamptz NOT NULL
+	created_at timestamptz,
+	delivered_at timestamptz
 ) WITH (
 	autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100000,
 	autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000
