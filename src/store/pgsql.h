@@ -377,6 +377,9 @@ void pr_pgsql_keep_floors(struct pgsql_store *store, int64_t begun_us);
  * is being published and will be done in a moment is brief.
  */
 #define PG_OF_KEY "key = k.key AND topic = k.topic AND namespace = k.namespace "
+/* Nearly always nothing is: asked once, it spares a look for each key. */
+#define PG_ANY_HELD                                                                         \
+	"EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND apart = 2) "
 #define PG_BEHIND                                                                           \
 	"behind AS MATERIALIZED (SELECT k.key, k.topic, k.namespace, b.seq, b.place, "       \
 	"b.status = '{active}' AND b.last_attempt_at > " PG_AT                               \
@@ -385,7 +388,8 @@ void pr_pgsql_keep_floors(struct pgsql_store *store, int64_t begun_us);
 	"FROM {schema}{table} WHERE " PG_OF_KEY "AND apart = 1 "                             \
 	"AND status IN ('pending', '{active}') ORDER BY seq "                                \
 	"LIMIT coalesce(cardinality(k.mine), 0) + 1) UNION ALL "                             \
-	"(SELECT ctid, seq, status, last_attempt_at FROM {schema}{table} WHERE " PG_OF_KEY   \
+	"(SELECT ctid, seq, status, last_attempt_at FROM {schema}{table} "                   \
+	"WHERE " PG_ANY_HELD "AND " PG_OF_KEY                                                \
 	"AND apart = 2 AND status = 'pending' ORDER BY seq LIMIT 1) UNION ALL "              \
 	"(SELECT ctid, seq, status, last_attempt_at FROM {schema}{table} "                   \
 	"WHERE $11::boolean AND " PG_OF_KEY "AND status = 'dead' ORDER BY seq LIMIT 1)) AS a " \

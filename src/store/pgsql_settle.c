@@ -96,11 +96,10 @@ _Static_assert(PR_FATE_RELEASE == 0 && PR_FATE_DONE == 1 && PR_FATE_RETRY == 2 &
 	"AND apart = 1 AND status IN ('pending', '{active}') ORDER BY seq LIMIT 1), "        \
 	"9223372036854775807) ORDER BY seq LIMIT " RUN ") AS h WHERE true"
 
-/* Nearly always nothing is held at all. */
 #define FREE_KEYS                                                                           \
 	"WITH keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace "                  \
 	"FROM unnest($1::text[], $2::text[], $3::text[]) AS k(key, topic, namespace) "       \
-	"WHERE EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND apart = 2))" FREE "))"
+	"WHERE " PG_ANY_HELD ")" FREE "))"
 
 /* From key to key, not from message to message. */
 #define FREE_STRANDED                                                                       \
