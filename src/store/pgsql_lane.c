@@ -138,9 +138,11 @@
 	"passed AS (UPDATE {schema}postroom_lanes AS l SET epoch = f.epoch "                \
 	"FROM (SELECT DISTINCT lane, epoch FROM fitting) AS f "                             \
 	"WHERE l.lane = f.lane AND l.epoch = f.epoch - 1), "                                \
+	"epochs AS MATERIALIZED (SELECT ARRAY(SELECT mine.epoch FROM generate_series(1, 64) AS n " \
+	"LEFT JOIN mine ON mine.lane = n ORDER BY n) AS each), "                            \
 	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET " WHERE ctid = ANY (ARRAY("  \
 	"SELECT place FROM fitting)) RETURNING {columns}, status = 'dead' AS buried, "      \
-	PG_LANE_OF("") "::int AS of_lane, (SELECT epoch FROM mine WHERE mine.lane = " PG_LANE_OF("{table}.") ") " \
+	PG_LANE_OF("") "::int AS of_lane, ((SELECT each FROM epochs))[" PG_LANE_OF("") "::int] " \
 	"AS of_epoch, next_attempt_at AS due, ctid AS place) "                              \
 	ANSWER("NULL::text", "true", "true", "false")
 
