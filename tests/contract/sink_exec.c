@@ -329,7 +329,7 @@ TEST(K3_what_a_command_started_may_tidy_up_after_term)
 
 	begin("exec:(trap 'sleep 0.2; echo bye > bye; exit 0' TERM; touch ready;"
 	      " while :; do sleep 0.02; done) > /dev/null 2>&1; true");
-	rig.flight.timeout_ms = 1000;
+	rig.flight.timeout_ms = 4000; /* a part of it is what there is for tidying up */
 	item = run_item(rig_item(&rig, 1, NULL, NULL));
 	CHECK_INT(item.verdict, POSTROOM_FAILED);
 	if (exists("ready"))
