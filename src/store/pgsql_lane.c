@@ -383,14 +383,17 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
  * that has a seq of those delivered at a place of theirs is the version that was claimed, for
  * every change would have moved it.
  */
-#define SORTED "(SELECT seqs FROM sorted)"
-#define DELIVERED                                                                           \
-	"{schema}{table} AS t WHERE t.ctid = ANY (CASE WHEN (SELECT count(*) FROM mine) "   \
-	"= cardinality($1) THEN $5::tid[] END) "                                            \
-	"AND t.seq = (" SORTED ")[width_bucket(t.seq, " SORTED ")]"
+#define AT_PLACES(places, known)                                                            \
+	"{schema}{table} AS t WHERE t.ctid = ANY (" places ") "                             \
+	"AND t.seq = ((SELECT seqs FROM " known "))"                                        \
+	"[width_bucket(t.seq, (SELECT seqs FROM " known "))]"
+#define SORTED(name, seqs)                                                                  \
+	name " AS MATERIALIZED (SELECT ARRAY(SELECT " seqs " ORDER BY 1) AS seqs), "
 #define SETTLE_DELIVERED(kept)                                                              \
-	MINE "sorted AS MATERIALIZED (SELECT ARRAY(SELECT unnest($4::bigint[]) ORDER BY 1) AS seqs), " \
-	kept "gone AS (DELETE FROM " DELIVERED " AND $3::smallint[] IS NULL RETURNING t.seq), " \
+	MINE SORTED("claimed", "unnest($4::bigint[])")                                      \
+	"gone AS (DELETE FROM " AT_PLACES("CASE WHEN (SELECT count(*) FROM mine) "          \
+	"= cardinality($1) THEN $5::tid[] END", "claimed")                                  \
+	" AND $3::smallint[] IS NULL RETURNING t.seq), " kept                               \
 	"let_go AS (UPDATE {schema}postroom_lanes AS l SET in_flight = NULL, "              \
 	"locked_by = NULL, locked_until = NULL FROM mine WHERE l.lane = mine.lane "         \
 	"AND l.epoch = mine.epoch AND $7::boolean "                                         \
@@ -405,15 +408,17 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	"kept AS (INSERT INTO {schema}postroom_history (" PG_HISTORY_COLUMNS ") "            \
 	"SELECT " PG_HISTORY_COLUMNS " FROM " gone "), "
 #define FORGET(gone) ""
+/* Rows as the snapshot has them, but only those that were deleted: somebody may be at one by hand. */
+#define KEEP_GONE                                                                           \
+	SORTED("departed", "seq FROM gone")                                                 \
+	KEEP("(SELECT t.seq" HISTORY " FROM " AT_PLACES("$5::tid[]", "departed") ") AS left_now")
 
 struct pgsql_step pr_pgsql_settling_lanes(bool delivered, bool forget)
 {
 	static const struct pgsql_step steps[2][2] = {
 		{ { .slot = PG_SETTLE_LANES_KEEP, .sql = SETTLE_LANES(HISTORY, KEEP) },
 		  { .slot = PG_SETTLE_LANES, .sql = SETTLE_LANES("", FORGET) } },
-		{ { .slot = PG_SETTLE_DELIVERED_KEEP,
-		    .sql = SETTLE_DELIVERED(KEEP("(SELECT t.seq" HISTORY " FROM " DELIVERED
-						 ") AS left_now")) },
+		{ { .slot = PG_SETTLE_DELIVERED_KEEP, .sql = SETTLE_DELIVERED(KEEP_GONE) },
 		  { .slot = PG_SETTLE_DELIVERED, .sql = SETTLE_DELIVERED("") } },
 	};
 

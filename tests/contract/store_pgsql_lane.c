@@ -178,6 +178,55 @@ LANE_TEST(A2_of_a_batch_that_has_lost_a_lane_all_others_are_settled)
 	CHECK_INT(number(app, "SELECT count(*) FROM postroom_lanes WHERE locked_by IS NOT NULL"), 0);
 }
 
+struct settler {
+	postroom_batch *batch;
+	int status;
+};
+
+static void *ack_all(void *context)
+{
+	struct settler *settler = context;
+
+	settler->status = postroom_ack(store, settler->batch, items_of(settler->batch, 3), 3);
+	return NULL;
+}
+
+/* Somebody does something by hand to one of three in flight, when their settling has begun. */
+static int settle_while(const char *done_by_hand)
+{
+	struct settler settler = { 0 };
+	struct session *hand = join(), *eye = join();
+	pthread_t thread;
+
+	put_some(3, NULL);
+	settler.batch = CLAIM();
+	begin(hand);
+	sql(hand, "%s", done_by_hand);
+	CHECK_INT(pthread_create(&thread, NULL, ack_all, &settler), 0);
+	await_blocked_pid(eye, PQbackendPID(pgsql_store(store)->conn));
+	commit(hand);
+	CHECK_INT(pthread_join(thread, NULL), 0);
+	postroom_batch_free(settler.batch);
+	leave(hand);
+	leave(eye);
+	CHECK_INT(rows(NULL) - rows("delivered"), 0);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_lanes WHERE locked_by IS NOT NULL"), 0);
+	return settler.status;
+}
+
+LANE_TEST(A1_what_is_changed_by_hand_while_it_is_settled_leaves_once)
+{
+	CHECK_INT(settle_while("UPDATE postroom_outbox SET correlation_id = 'c' WHERE seq = 2"),
+		  POSTROOM_OK);
+	CHECK_INT(rows("delivered"), 3);
+}
+
+LANE_TEST(A2_what_is_deleted_by_hand_while_it_is_settled_is_not_told_as_delivered)
+{
+	CHECK_INT(settle_while("DELETE FROM postroom_outbox WHERE seq = 2"), POSTROOM_LEASE_LOST);
+	CHECK_INT(rows("delivered"), 2);
+}
+
 /* However much there is to do, nobody has all the lanes for long. */
 LANE_TEST(D6_who_joins_busy_workers_gets_a_share_of_the_lanes)
 {
