@@ -28,6 +28,17 @@ PGSQL_TEST(E6_the_sql_function_takes_every_argument_by_name)
 	CHECK_INT(time_of(app, "updated_at", "true"), time_of(app, "created_at", "true"));
 }
 
+/* A new version of the system's locales would leave them in another order than it looks for. */
+PGSQL_TEST(U1_no_index_depends_on_a_locale)
+{
+	CHECK_STR(text(app,
+		       "SELECT string_agg(DISTINCT l.collname, ', ') "
+		       "FROM pg_index AS i CROSS JOIN LATERAL unnest(indcollation) AS c(id) "
+		       "JOIN pg_collation AS l ON l.oid = c.id "
+		       "JOIN pg_class AS t ON t.oid = i.indrelid WHERE relname LIKE 'postroom%%'"),
+		  "C");
+}
+
 PGSQL_TEST(E6_the_sql_function_needs_topic_and_payload_only)
 {
 	sql(app, "SELECT postroom_enqueue('t', '1')");
