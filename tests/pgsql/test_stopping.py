@@ -107,7 +107,8 @@ def A7_a_relay_that_slept_past_its_lease_publishes_nothing_more_of_that_batch(po
                                                                              tmp_path):
     fill(sql, 40)
     os.mkfifo(tmp_path / 'gate')
-    sleeper = relay('--workers', '1', '--lease', '2s', '--to',
+    # The commands outlast a slow moment of this test; else some have failed before the relay is stopped.
+    sleeper = relay('--workers', '1', '--lease', '8s', '--to',
                     'exec:echo $POSTROOM_ID >> begun; read word < gate')
     # All that go at once: one that is being started when the relay is stopped begins afterwards.
     wait_until(lambda: len(words_in(tmp_path / 'begun')) == 8, 'the first relay to publish')
