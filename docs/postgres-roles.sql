@@ -26,7 +26,7 @@ GRANT SELECT ON postroom_migrations TO :"producer";
 GRANT INSERT (id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, body,
 	content_type, headers, next_attempt_at, created_at, updated_at, apart)
 	ON postroom_outbox TO :"producer";
-GRANT SELECT (id, namespace, topic, dedupe_key) ON postroom_outbox TO :"producer";
+GRANT SELECT (id, namespace, topic, dedupe_key, status, xmax) ON postroom_outbox TO :"producer";
 -- Keys outlive their messages.
 GRANT SELECT, INSERT ON postroom_dedupe TO :"producer";
 -- Many messages at once draw their seq before they are sorted by key.

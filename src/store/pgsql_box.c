@@ -204,7 +204,8 @@ static int insert_once(struct pgsql_box *box, const struct pr_prepared *message,
 	inserted = pr_pgsql_box_run(box, INSERT_ONE, &params, err);
 	if (!inserted)
 		return err->status;
-	return PQntuples(inserted) == 1 ? POSTROOM_OK : POSTROOM_NOT_FOUND;
+	return PQntuples(inserted) == 1 && PG_BOX_IS_NEW(inserted, 0) ? POSTROOM_OK :
+									POSTROOM_NOT_FOUND;
 }
 
 int pr_pgsql_box_insert(struct pgsql_box *box, const postroom_message *message,

@@ -17,7 +17,9 @@
 
 #define PG_BOX_ON_CONFLICT                                                                         \
 	" ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING "     \
-	"RETURNING id"
+	"RETURNING id, status = 'pending'"
+/* Not so: the first of its key was leaving at that moment, and the row is a note of it. */
+#define PG_BOX_IS_NEW(inserted, row) (*PQgetvalue(inserted, row, 1) == 't')
 
 /* True for who may see whether two messages differ; others are not told. */
 #define PG_BOX_MAY_COMPARE "has_column_privilege('{schema}postroom_outbox', 'payload', 'SELECT')"

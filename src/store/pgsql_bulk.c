@@ -201,10 +201,12 @@ static int insert_free(struct bulk *bulk, struct entry *entries, size_t count, s
 		return err->status;
 	/* They come back in the order they were written in, which is ours. */
 	for (size_t i = 0; i < count; i++) {
-		entries[i].open = row >= PQntuples(inserted) ||
-				  strcmp(PQgetvalue(inserted, row, 0),
-					 receipt_of(bulk, entries, i)->id) != 0;
-		row += !entries[i].open;
+		bool written = row < PQntuples(inserted) &&
+			       strcmp(PQgetvalue(inserted, row, 0),
+				      receipt_of(bulk, entries, i)->id) == 0;
+
+		entries[i].open = !written || !PG_BOX_IS_NEW(inserted, row);
+		row += written;
 	}
 	return POSTROOM_OK;
 }

@@ -68,7 +68,7 @@ static void *produce(void *context)
 
 	if (producer->count > 1)
 		producer->status = postroom_enqueue_many(producer->session->box, producer->messages,
-							 producer->count, NULL);
+							 producer->count, producer->receipts);
 	else
 		producer->status = postroom_enqueue(producer->session->box, producer->messages,
 						    &producer->receipt);

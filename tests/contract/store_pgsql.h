@@ -39,6 +39,7 @@ struct producer {
 	struct session *session;
 	const postroom_message *messages;
 	size_t count; /* more than one: as a bulk */
+	postroom_receipt *receipts; /* of a bulk; NULL: none */
 	int status;
 	postroom_receipt receipt;
 	pthread_t thread;

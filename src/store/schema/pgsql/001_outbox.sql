@@ -154,9 +154,19 @@ BEGIN
 	INSERT INTO {schema}postroom_dedupe (namespace, topic, dedupe_key, id, created_at)
 	VALUES (NEW.namespace, NEW.topic, NEW.dedupe_key, NEW.id, NEW.created_at)
 	ON CONFLICT DO NOTHING;
-	-- While the first message is there, the table's own index refuses the second.
-	IF FOUND OR EXISTS (SELECT FROM {schema}postroom_outbox AS o WHERE o.namespace = NEW.namespace
-		AND o.topic = NEW.topic AND o.dedupe_key = NEW.dedupe_key) THEN
+	IF FOUND THEN
+		RETURN NEW;
+	END IF;
+	-- While the first message is there, and nobody is at it, the table's own index refuses the
+	-- second. If the first leaves before that, the second has been delivered with it: it is
+	-- kept as such, and never sent.
+	IF EXISTS (SELECT FROM {schema}postroom_outbox AS o WHERE o.namespace = NEW.namespace
+		AND o.topic = NEW.topic AND o.dedupe_key = NEW.dedupe_key AND o.xmax = 0) THEN
+		NEW.status := 'delivered';
+		NEW.locked_by := NULL;
+		NEW.locked_until := NULL;
+		NEW.delivered_at := clock_timestamp();
+		NEW.last_error := 'a duplicate, never sent: the first of its key was just leaving';
 		RETURN NEW;
 	END IF;
 	RETURN NULL;
@@ -295,6 +305,7 @@ DECLARE
 	json jsonb := postroom_enqueue.payload;
 	kind text := coalesce(postroom_enqueue.content_type, 'application/json');
 	name text := coalesce(postroom_enqueue.namespace, 'default');
+	became text;
 BEGIN
 	IF idempotency_key IS NOT NULL THEN
 		IF wanted IS NOT NULL THEN
@@ -336,8 +347,8 @@ BEGIN
 			CASE WHEN delay > interval '0' THEN CASE WHEN postroom_enqueue.key IS NULL THEN 1 ELSE 3 END
 				WHEN priority > 0 AND postroom_enqueue.key IS NULL THEN 1 ELSE 0 END)
 		ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
-		RETURNING o.id INTO postroom_enqueue.id;
-		duplicate := NOT FOUND;
+		RETURNING o.id, o.status INTO postroom_enqueue.id, became;
+		duplicate := became IS DISTINCT FROM 'pending';
 		IF duplicate THEN
 			SELECT d.id INTO postroom_enqueue.id FROM {schema}postroom_dedupe AS d
 			WHERE d.namespace = name AND d.topic = postroom_enqueue.topic AND d.dedupe_key = wanted;
