@@ -601,7 +601,11 @@ int pr_pgsql_turn(struct postroom_store *base, const struct pr_table *table,
 	struct pgsql_settling settling = { .items = items, .item_count = count };
 	struct pgsql_next asked = { 0 };
 	int status = pr_pgsql_go_by_index(store, err);
+	bool lost;
 
+	/* Now and then: who is always busy has to learn of a change as well. */
+	if (status >= 0 && table->lanes && claim->suspects)
+		status = pr_pgsql_look_at_kind(store, &lost, err);
 	if (status >= 0 && table->lanes)
 		status = pr_pgsql_raise_floors(store, table, &claim->scope, err);
 	if (status >= 0)

@@ -40,9 +40,10 @@
 /* How long the first look waits for those who write. */
 #define FIRST_TRIES 10
 #define FIRST_TRY_MS 5
-/* So many lanes at a time: there may be much to pass. */
+/* So many lanes at a time: there may be much to pass. All of them by who sweeps seldom. */
 #define LOWER_LANES 8
 #define LOWER_EVERY_US 7000000LL
+#define LOWER_SELDOM_US 20000000LL
 #define LOWER_SHARE 100
 /* See 5. */
 #define OWN_FOR_US 10000000LL
@@ -320,11 +321,13 @@ int pr_pgsql_lower_floors(struct pgsql_store *store, const struct pr_table *tabl
 	PR_CLEANUP_BUF struct pr_buf lanes = { 0 };
 	struct pgsql_params params = { 0 };
 	int64_t begun_us = pr_mono_us(), cost_us;
-	int status;
+	int count = LOWER_LANES, status;
 
 	if (store->kind != PR_LEASE_LANE || begun_us < store->lower_due_us)
 		return POSTROOM_OK;
-	for (int i = 0; i < LOWER_LANES; i++)
+	if (store->lower_due_us > 0 && begun_us > store->lower_due_us + LOWER_SELDOM_US)
+		count = PG_LANES;
+	for (int i = 0; i < count; i++)
 		pr_pgsql_array_add_number(&lanes, store->lowered++ % PG_LANES + 1);
 	pr_pgsql_text(&params, pr_pgsql_array_end(&lanes));
 	if (lanes.failed)

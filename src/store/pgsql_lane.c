@@ -65,7 +65,7 @@
  */
 #define PEEK_FLOOR(lane) "greatest(($18::bigint[])[" lane "], ($17::bigint[])[" lane "])"
 #define PEEKED                                                                              \
-	"peeked AS MATERIALIZED (SELECT lane, min(seq) AS head FROM (SELECT " PG_LANE_OF("o.") "::smallint AS lane, " \
+	"peeked AS MATERIALIZED (SELECT lane, min(seq) AS head, count(*) AS number FROM (SELECT " PG_LANE_OF("o.") "::smallint AS lane, " \
 	"o.seq FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = ANY ($14::smallint[]) AND " FRESH \
 	" AND o.seq >= $19::bigint AND o.seq >= " PEEK_FLOOR(PG_LANE_OF("o.") "::smallint") " AND " PG_SCOPE \
 	"LIMIT $4::int) AS o GROUP BY lane), "                                              \
@@ -156,7 +156,7 @@
 #define NO_WALL " AND NOT " WALLED
 
 #define FRESH "o.status = 'pending' AND o.apart = 0"
-#define LEASE_THEM(floors, expired)                                                         \
+#define LEASE_THEM(floors, expired, walls)                                                       \
 	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "          \
 	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                \
 	"epoch = f.epoch, in_flight = f.seqs FROM (SELECT lane, epoch, array_agg(seq) AS seqs " \
@@ -165,12 +165,15 @@
 	"claimed AS NOT MATERIALIZED (SELECT {columns}, false AS buried, lane::int AS of_lane, " \
 	"epoch AS of_epoch, next_attempt_at AS due, place FROM fitting) "                   \
 	ANSWER(floors, ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT), \
-	       expired, WALLED)
+	       expired, walls)
 
 #define LEASE_LOOKED                                                                        \
 	LEASE_THEM("(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",             \
 		   ANY("status = '{active}' AND locked_until < " PG_AT)                     \
-		   " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")")
+		   " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")", WALLED)
+/* What others have in flight may be all that was seen: that hides the rest as a wall does. */
+#define HIDDEN                                                                              \
+	"(SELECT sum(number) >= $4::int FROM peeked) AND NOT EXISTS (SELECT FROM met)"
 static const char claim_rows[] = CLAIM_ROWS;
 static const char claim_lanes[] =
 	MET_AND_CHOSEN(WALLS LOOKED("lane", FRESH, ""), SHARE, FRESH, "{columns}", WALLED)
@@ -181,7 +184,7 @@ static const char claim_plain[] =
 static const char claim_few[] =
 	MET(WALLS PEEKED, "$16::int", PEEK_FLOOR("mine.lane"), FRESH, "{columns}")
 	FITTING("NOT ", "WHERE true")
-	LEASE_THEM("NULL::text", "NULL::boolean");
+	LEASE_THEM("NULL::text", "NULL::boolean", "coalesce(" WALLED " OR (" HIDDEN "), false)");
 
 const char *pr_pgsql_lanes_sql(enum pgsql_slot slot)
 {

@@ -195,24 +195,28 @@ static void add_step(struct pgsql_settling *settling, enum pgsql_slot slot, cons
 
 /* The parameter with the lane of each that was delivered: the short statement has no use for it. */
 #define DONE_LANE_PARAM (ARRAY_DONE_LANE - ARRAY_LANE)
+/* Whether the lanes are free afterwards, whatever was not found. */
+#define WHOLE_PARAM (ARRAY_OF_LANE - ARRAY_LANE + 1)
 
 static int settle_lanes(struct pgsql_store *store, const struct pr_policy *policy,
 			struct pgsql_settling *settling, struct pr_err *err)
 {
 	struct pgsql_params *params = &settling->lane_params;
-	/* All that this store has claimed: then the lanes are free without a look at what they held. */
-	bool whole = settling->flown == store->in_flight;
-	bool delivered = whole && store->arrays[ARRAY_SEQ].len == 0;
-	struct pgsql_step step = pr_pgsql_settling_lanes(delivered, policy->forget);
+	struct pgsql_step step;
+	bool delivered;
 
+	/* All that this store has claimed: then the lanes are free without a look at what they held. */
+	settling->whole = settling->flown == store->in_flight;
+	delivered = settling->whole && store->arrays[ARRAY_SEQ].len == 0;
 	if (add_arrays(store, ARRAY_LANE, ARRAY_OF_LANE, params, err) < 0)
 		return err->status;
 	if (delivered)
 		params->values[DONE_LANE_PARAM] = NULL;
 	pr_pgsql_text(params, store->base.worker);
-	pr_pgsql_text(params, whole ? "t" : "f");
+	pr_pgsql_text(params, delivered ? "t" : "f");
 	if (!delivered && add_arrays(store, ARRAY_OF_LANE, ARRAYS, params, err) < 0)
 		return err->status;
+	step = pr_pgsql_settling_lanes(delivered, policy->forget);
 	add_step(settling, step.slot, step.sql, params);
 	return POSTROOM_OK;
 }
@@ -323,16 +327,23 @@ static size_t read_landed(struct pgsql_settling *settling, const PGresult *resul
 	return count;
 }
 
-/* Delivered messages that are not where they were, or no longer ours. */
+/*
+ * Messages that are not where they were, or no longer ours: once more, in a new snapshot. Their lanes
+ * are still leased; who was changed by hand meanwhile is found now, who was deleted is not waited for.
+ */
 static int settle_moved(struct pgsql_store *store, bool forget, struct pgsql_settling *settling,
 			struct pr_err *err)
 {
 	struct pgsql_step step = pr_pgsql_settling_lanes(false, forget);
+	const char **values = settling->lane_params.values;
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 
-	settling->lane_params.values[DONE_LANE_PARAM] = store->arrays[ARRAY_DONE_LANE].data;
-	if (add_arrays(store, ARRAY_OF_LANE, ARRAYS, &settling->lane_params, err) < 0)
+	/* After the short statement, which has none of these. */
+	if (!values[DONE_LANE_PARAM] &&
+	    add_arrays(store, ARRAY_OF_LANE, ARRAYS, &settling->lane_params, err) < 0)
 		return err->status;
+	values[DONE_LANE_PARAM] = store->arrays[ARRAY_DONE_LANE].data;
+	values[WHOLE_PARAM] = settling->whole ? "t" : "f";
 	result = pr_pgsql_run(store, step.slot, &pr_table_outbox, step.sql, &settling->lane_params,
 			      true, "settling messages", err);
 	if (result)
@@ -356,19 +367,25 @@ int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *sett
 
 	for (size_t i = 0; i < settling->count && status >= 0; i++) {
 		const struct pgsql_step *step = &settling->steps[i];
-		bool forget = step->slot == PG_SETTLE_DELIVERED;
+		bool forget = step->slot == PG_SETTLE_DELIVERED || step->slot == PG_SETTLE_LANES;
+		bool keep = step->slot == PG_SETTLE_DELIVERED_KEEP ||
+			    step->slot == PG_SETTLE_LANES_KEEP;
 
 		if (step->slot == PG_SETTLE)
 			read_settled(settling, step->result);
-		else if (step->slot == PG_SETTLE_LANES || step->slot == PG_SETTLE_LANES_KEEP)
-			read_landed(settling, step->result);
-		else if ((forget || step->slot == PG_SETTLE_DELIVERED_KEEP) &&
-			 read_landed(settling, step->result) < settling->flown)
+		else if ((forget || keep) && read_landed(settling, step->result) < settling->flown)
 			status = settle_moved(store, forget, settling, err);
 	}
-	for (size_t i = 0; i < settling->item_count; i++)
-		settling->items[i].dead = settling->fates[i] == PR_FATE_BURY &&
-					  settling->items[i].settled == POSTROOM_OK;
+	for (size_t i = 0; i < settling->item_count; i++) {
+		postroom_delivery *item = &settling->items[i];
+
+		item->dead = settling->fates[i] == PR_FATE_BURY && item->settled == POSTROOM_OK;
+		/* Whoever settles it again finds no lease, neither the lane's nor one of its own. */
+		if (item->lane > 0 && status >= 0) {
+			item->lane = 0;
+			item->fence = -1;
+		}
+	}
 	store->in_flight -= settling->flown < store->in_flight ? settling->flown : store->in_flight;
 	return status < 0 ? status : count_lost(settling, err);
 }

@@ -124,6 +124,21 @@ LANE_TEST(C3_a_sweep_finds_what_was_put_below_a_floor)
 	CHECK_INT(rows("pending"), 0);
 }
 
+/* An idle relay sweeps once a minute: it would be the eighth sweep that looks into the last lanes. */
+LANE_TEST(C3_who_sweeps_seldom_looks_below_all_floors_at_once)
+{
+	int64_t buried;
+
+	while (lowest_floor() <= PG_LANES)
+		deliver_many();
+	CHECK_INT(postroom_sweep(store, 1, &buried), POSTROOM_OK);
+	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) "
+		 "SELECT n, 'low', '1' FROM generate_series(1, 64) AS n");
+	pgsql_store(store)->lower_due_us -= 60000000;
+	CHECK_INT(postroom_sweep(store, 1, &buried), POSTROOM_OK);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_lanes WHERE floor > 64"), 0);
+}
+
 LANE_TEST(C7_the_change_of_leases_forgets_the_floors)
 {
 	enum pr_lease_kind kind = PR_LEASE_ROW;

@@ -181,50 +181,141 @@ LANE_TEST(A2_of_a_batch_that_has_lost_a_lane_all_others_are_settled)
 struct settler {
 	postroom_batch *batch;
 	int status;
+	bool one_fails;
+	pthread_t thread;
 };
 
-static void *ack_all(void *context)
+static void *settle_three(void *context)
 {
+	static const struct pr_policy policy = { .max_attempts = 10, .max_error_length = 100,
+						 .base_delay_ms = 60000, .max_delay_ms = 60000 };
 	struct settler *settler = context;
+	postroom_delivery *items = items_of(settler->batch, 3);
+	struct pr_err err = { 0 };
 
-	settler->status = postroom_ack(store, settler->batch, items_of(settler->batch, 3), 3);
+	for (int i = 0; i < 3; i++)
+		items[i].verdict = POSTROOM_DELIVERED;
+	if (settler->one_fails)
+		items[0].verdict = POSTROOM_FAILED;
+	settler->status = store->ops->settle(store, &pr_table_outbox, items, 3, &policy, &err);
 	return NULL;
 }
 
 /* Somebody does something by hand to one of three in flight, when their settling has begun. */
-static int settle_while(const char *done_by_hand)
+static int settle_while(const char *done_by_hand, bool one_fails)
 {
-	struct settler settler = { 0 };
+	struct settler settler = { .one_fails = one_fails };
 	struct session *hand = join(), *eye = join();
-	pthread_t thread;
 
 	put_some(3, NULL);
 	settler.batch = CLAIM();
 	begin(hand);
 	sql(hand, "%s", done_by_hand);
-	CHECK_INT(pthread_create(&thread, NULL, ack_all, &settler), 0);
+	CHECK_INT(pthread_create(&settler.thread, NULL, settle_three, &settler), 0);
 	await_blocked_pid(eye, PQbackendPID(pgsql_store(store)->conn));
 	commit(hand);
-	CHECK_INT(pthread_join(thread, NULL), 0);
+	CHECK_INT(pthread_join(settler.thread, NULL), 0);
 	postroom_batch_free(settler.batch);
 	leave(hand);
 	leave(eye);
-	CHECK_INT(rows(NULL) - rows("delivered"), 0);
+	CHECK_INT(rows(NULL) - rows("delivered"), one_fails);
 	CHECK_INT(number(app, "SELECT count(*) FROM postroom_lanes WHERE locked_by IS NOT NULL"), 0);
 	return settler.status;
 }
 
+#define CHANGED "UPDATE postroom_outbox SET correlation_id = 'c' WHERE seq = 2"
+#define DELETED "DELETE FROM postroom_outbox WHERE seq = 2"
+
 LANE_TEST(A1_what_is_changed_by_hand_while_it_is_settled_leaves_once)
 {
-	CHECK_INT(settle_while("UPDATE postroom_outbox SET correlation_id = 'c' WHERE seq = 2"),
-		  POSTROOM_OK);
+	CHECK_INT(settle_while(CHANGED, false), POSTROOM_OK);
 	CHECK_INT(rows("delivered"), 3);
+}
+
+LANE_TEST(A1_what_is_changed_by_hand_while_it_is_settled_beside_a_failure_leaves_once)
+{
+	CHECK_INT(settle_while(CHANGED, true), POSTROOM_OK);
+	CHECK_INT(rows("delivered"), 2);
 }
 
 LANE_TEST(A2_what_is_deleted_by_hand_while_it_is_settled_is_not_told_as_delivered)
 {
-	CHECK_INT(settle_while("DELETE FROM postroom_outbox WHERE seq = 2"), POSTROOM_LEASE_LOST);
+	CHECK_INT(settle_while(DELETED, false), POSTROOM_LEASE_LOST);
 	CHECK_INT(rows("delivered"), 2);
+}
+
+LANE_TEST(A2_what_is_deleted_by_hand_beside_a_failure_is_not_told_as_delivered)
+{
+	CHECK_INT(settle_while(DELETED, true), POSTROOM_LEASE_LOST);
+	CHECK_INT(rows("delivered"), 1);
+}
+
+/* The rest of the lane is still this one's. */
+LANE_TEST(A2_who_settles_twice_lets_nothing_else_go)
+{
+	postroom_batch *batch;
+	postroom_delivery *items;
+
+	put_some(3, "a");
+	batch = CLAIM();
+	items = items_of(batch, 3);
+	CHECK_INT(postroom_ack(store, batch, items, 1), POSTROOM_OK);
+	CHECK_INT(postroom_ack(store, batch, items, 1), POSTROOM_LEASE_LOST);
+	CHECK_INT(postroom_ack(store, batch, items + 1, 1), POSTROOM_OK);
+	CHECK_INT(claimable(), 0);
+	CHECK_INT(postroom_ack(store, batch, items + 2, 1), POSTROOM_OK);
+	postroom_batch_free(batch);
+	CHECK_INT(rows("delivered"), 3);
+}
+
+/* Who reads few lanes sees so many and no more, and in flight they still stand in the index. */
+LANE_TEST(D6_what_others_have_in_flight_hides_no_free_lane)
+{
+	const struct pr_claim claim = { .limit = 40, .max_bytes = 1 << 20, .lease_ms = 30000,
+					.max_attempts = 10 };
+	postroom_store *other = open_store();
+	struct postroom_batch batch = { 0 };
+	struct pr_err err = { 0 };
+
+	/* A look into all lanes, so that it may go by what it has found. */
+	CHECK_INT(other->ops->claim(other, &pr_table_outbox, &claim, &batch, &err), POSTROOM_OK);
+	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) "
+		 "SELECT n * 64, 't', '1' FROM generate_series(1, 40) AS n");
+	postroom_batch_free(CLAIM(.limit = 40));
+	CHECK_INT(rows("processing"), 40);
+	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) VALUES (62, 't', '1')");
+	CHECK(pgsql_store(other)->few);
+	CHECK_INT(other->ops->claim(other, &pr_table_outbox, &claim, &batch, &err), POSTROOM_OK);
+	CHECK(pgsql_store(other)->slots[0][PG_CLAIM_FEW].prepared);
+	CHECK_INT(batch.count, 1);
+	CHECK_INT(batch.items[0].seq, 62);
+	pr_batch_release(&batch);
+	postroom_store_close(other);
+}
+
+/* By row there are always messages for it, of those set apart; what is in its turn is now in lanes. */
+PGSQL_TEST(C7_the_new_kind_is_learnt_while_only_retries_are_claimed)
+{
+	const struct pr_policy policy = { .max_attempts = 10 };
+	struct pr_claim claim = { .limit = 10, .max_bytes = 1 << 20, .lease_ms = 30000,
+				  .max_attempts = 10 };
+	struct postroom_batch first = { 0 }, next = { 0 };
+	struct pr_err err = { 0 };
+
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, apart) "
+		 "SELECT 'again', '1', 1 FROM generate_series(1, 40)");
+	CHECK_MSG(store->ops->claim(store, &pr_table_outbox, &claim, &first, &err) >= 0, "%s", err.text);
+	CHECK_INT(first.count, 10);
+	CHECK_INT(change_to(PR_LEASE_LANE), PR_LEASE_LANE);
+	for (size_t i = 0; i < first.count; i++)
+		first.items[i].verdict = POSTROOM_DELIVERED;
+	claim.suspects = true;
+	CHECK_MSG(store->ops->turn(store, &pr_table_outbox, first.items, first.count, &policy, &claim,
+				   &next, &err) >= 0,
+		  "%s", err.text);
+	CHECK_INT(pgsql_store(store)->kind, PR_LEASE_LANE);
+	pr_batch_release(&first);
+	pr_batch_release(&next);
 }
 
 /* However much there is to do, nobody has all the lanes for long. */
