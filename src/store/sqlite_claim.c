@@ -165,6 +165,7 @@ struct reading {
 	int64_t first_turn; /* the first seq that was found in its turn */
 	int64_t found_us;   /* what it took to find it, or that there is none */
 	bool expired;
+	bool joining; /* delayed ones their keys: what came after them is not in sight yet */
 	size_t bytes;
 	int held, turned; /* how many of store->seqs and store->turned */
 	int skipped;
@@ -240,8 +241,8 @@ static int take_row(struct sqlite_store *store, struct reading *reading, struct 
 	int status = POSTROOM_OK;
 
 	if (!spent && !reading->claim->loose)
-		status = pr_sqlite_order_decide(store, reading->table, arm->stmt, arm->in_turn,
-						&order, err);
+		status = pr_sqlite_order_decide(store, reading->table, arm->stmt,
+						arm->in_turn && !reading->joining, &order, err);
 	if (status < 0)
 		return status;
 	if (order != ORDER_CLAIM) {
@@ -338,19 +339,20 @@ static int read_pending(struct sqlite_store *store, const struct pr_table *table
 		.bury_limit = INT32_MAX,
 		.max_bytes = claim->max_bytes,
 		.now_us = now_us,
+		.joining = due_us < now_us,
 	};
 	int64_t floor = pr_sqlite_floor(store, table, &claim->scope);
 	int status = add_arm(store, &reading, SLOT_TURN, TURN, claim, due_us, err);
 
 	if (status >= 0) {
 		sqlite3_bind_int64(reading.arms[0].stmt, 6, floor);
-		sqlite3_bind_int(reading.arms[0].stmt, 7, due_us < now_us);
+		sqlite3_bind_int(reading.arms[0].stmt, 7, reading.joining);
 		status = add_arm(store, &reading, SLOT_DUE, DUE, claim, due_us, err);
 	}
 	if (status >= 0)
 		status = read_rows(store, &reading, batch, err);
 	/* Else there may be earlier ones than the first that was found. */
-	if (status >= 0 && reading.found_us > 0 && due_us == now_us)
+	if (status >= 0 && reading.found_us > 0 && !reading.joining)
 		pr_sqlite_learn_floor(store, table, &claim->scope, floor, reading.first_turn,
 				      reading.found_us);
 	sqlite_side(store, table)->skipped = reading.skipped > 0;

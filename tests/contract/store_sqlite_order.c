@@ -110,6 +110,30 @@ SQLITE_TEST(E8_a_head_start_that_takes_its_turn_below_the_floor_is_not_overtaken
 	check_claims(store, "3");
 }
 
+/* While many that were delayed join their keys, what came after them is not in sight yet. */
+SQLITE_TEST(E8_a_head_start_does_not_overtake_its_key_while_others_join_theirs)
+{
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key)"
+		 " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)"
+		 " SELECT 'others', '1', i FROM n");
+	sql(app, "UPDATE postroom_outbox SET created_at = created_at - 60000000,"
+		 " next_attempt_at = next_attempt_at - 30000000");
+	put_own("1");
+	PUT(.topic = "own", .payload = "2", .key = "k", .priority = 60);
+	for (int round = 0; rows("delivered") == 0 && round < 20; round++) {
+		postroom_batch *batch = CLAIM(.topic = "own", .limit = 1);
+		size_t count = 0;
+		postroom_delivery *items = postroom_batch_items(batch, &count);
+
+		if (count > 0) {
+			CHECK_STR(items->payload, "1");
+			CHECK_INT(postroom_ack(store, batch, items, count), POSTROOM_OK);
+		}
+		postroom_batch_free(batch);
+	}
+	check_claims(store, "2");
+}
+
 /* More than a claim is willing to look through, and nobody delivers them. */
 static void fill_others(int count)
 {
