@@ -479,7 +479,6 @@ struct pgsql_settling {
 	size_t *rows;	 /* those with leases of their own */
 	int64_t *landed; /* room for the others */
 	size_t flown;	 /* how many the lanes have */
-	bool whole;	 /* and these are all that this store has claimed by lanes */
 	struct pgsql_params params, lane_params, key_params, move_params, no_params;
 	struct pgsql_step steps[7];
 	size_t count; /* of steps */

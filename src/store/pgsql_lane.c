@@ -329,7 +329,8 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
  * mine: lanes that are still this worker's. Delivered messages leave; failed ones
  * are set apart; released ones are as they were. Where they are is known since
  * they were claimed, unless the table was rewritten: then they are found one by
- * one, which no statistics can talk the planner out of.
+ * one, which no statistics can talk the planner out of. What is not found stays in flight,
+ * for somebody may be at it by hand, until it is given up: $7.
  */
 #define MINE                                                                                \
 	PG_WITH_NOW ", mine AS MATERIALIZED (SELECT l.lane, l.epoch, l.in_flight "          \
@@ -367,20 +368,21 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	"updated_at = " PG_AT " FROM ours AS v WHERE t.seq = v.seq AND t.ctid = ANY (ARRAY(" \
 	"SELECT place FROM ours WHERE fate > 1 OR (fate = 0 AND reason IS NOT NULL))) "     \
 	"RETURNING t.seq), "                                                                \
-	"rest AS MATERIALIZED (SELECT lane, epoch, CASE WHEN NOT $7::boolean THEN nullif(ARRAY("  \
-	"SELECT unnest(in_flight) EXCEPT SELECT seq FROM gone EXCEPT SELECT seq FROM moved " \
-	"EXCEPT SELECT seq FROM ours WHERE ours.lane = mine.lane), "                        \
-	"'{}') END AS seqs FROM mine), "                                                    \
+	"settled AS MATERIALIZED (SELECT seq FROM gone UNION ALL SELECT seq FROM moved "    \
+	"UNION ALL SELECT seq FROM changed "                                                \
+	"UNION ALL SELECT seq FROM ours WHERE fate = 0 AND reason IS NULL), "               \
+	"rest AS MATERIALIZED (SELECT lane, epoch, nullif(ARRAY("                           \
+	"SELECT unnest(in_flight) EXCEPT SELECT seq FROM settled "                          \
+	"EXCEPT SELECT unnest($4::bigint[] || $9::bigint[]) WHERE $7::boolean), "           \
+	"'{}') AS seqs FROM mine), "                                                        \
 	"let_go AS (UPDATE {schema}postroom_lanes AS l SET in_flight = rest.seqs, "         \
 	"locked_by = CASE WHEN rest.seqs IS NOT NULL THEN l.locked_by END, "                \
 	"locked_until = CASE WHEN rest.seqs IS NOT NULL THEN l.locked_until END "           \
 	"FROM rest WHERE l.lane = rest.lane AND l.epoch = rest.epoch) "                     \
-	"SELECT array_agg(seq) FROM (SELECT seq FROM gone UNION ALL SELECT seq FROM moved " \
-	"UNION ALL SELECT seq FROM changed "                                                \
-	"UNION ALL SELECT seq FROM ours WHERE fate = 0 AND reason IS NULL) AS settled"
+	"SELECT array_agg(seq) FROM settled"
 
 /*
- * Nearly always everything was delivered, is where it was, and all that this worker has: $7.
+ * Nearly always everything was delivered, is where it was, and all that this worker has.
  * Where it is not, or a lane is lost, the lanes stay leased, and the statement above follows.
  * All places are read at once, in the order of the table, and each row is known by its seq: one
  * that has a seq of those delivered at a place of theirs is the version that was claimed, for
@@ -399,8 +401,7 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	" AND $3::smallint[] IS NULL RETURNING t.seq), " kept                               \
 	"let_go AS (UPDATE {schema}postroom_lanes AS l SET in_flight = NULL, "              \
 	"locked_by = NULL, locked_until = NULL FROM mine WHERE l.lane = mine.lane "         \
-	"AND l.epoch = mine.epoch AND $7::boolean "                                         \
-	"AND (SELECT count(*) FROM gone) = cardinality($4)) "                               \
+	"AND l.epoch = mine.epoch AND (SELECT count(*) FROM gone) = cardinality($4)) "      \
 	"SELECT array_agg(seq) FROM gone"
 
 #define HISTORY                                                                             \

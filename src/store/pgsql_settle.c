@@ -195,28 +195,28 @@ static void add_step(struct pgsql_settling *settling, enum pgsql_slot slot, cons
 
 /* The parameter with the lane of each that was delivered: the short statement has no use for it. */
 #define DONE_LANE_PARAM (ARRAY_DONE_LANE - ARRAY_LANE)
-/* Whether the lanes are free afterwards, whatever was not found. */
-#define WHOLE_PARAM (ARRAY_OF_LANE - ARRAY_LANE + 1)
+/* Whether what is not found is given up; the short statement has no such. */
+#define GIVE_UP_PARAM (ARRAY_OF_LANE - ARRAY_LANE + 1)
 
 static int settle_lanes(struct pgsql_store *store, const struct pr_policy *policy,
 			struct pgsql_settling *settling, struct pr_err *err)
 {
 	struct pgsql_params *params = &settling->lane_params;
-	struct pgsql_step step;
-	bool delivered;
-
 	/* All that this store has claimed: then the lanes are free without a look at what they held. */
-	settling->whole = settling->flown == store->in_flight;
-	delivered = settling->whole && store->arrays[ARRAY_SEQ].len == 0;
+	bool whole = settling->flown == store->in_flight;
+	bool delivered = whole && store->arrays[ARRAY_SEQ].len == 0;
+	struct pgsql_step step = pr_pgsql_settling_lanes(delivered, policy->forget);
+
 	if (add_arrays(store, ARRAY_LANE, ARRAY_OF_LANE, params, err) < 0)
 		return err->status;
 	if (delivered)
 		params->values[DONE_LANE_PARAM] = NULL;
 	pr_pgsql_text(params, store->base.worker);
-	pr_pgsql_text(params, delivered ? "t" : "f");
-	if (!delivered && add_arrays(store, ARRAY_OF_LANE, ARRAYS, params, err) < 0)
-		return err->status;
-	step = pr_pgsql_settling_lanes(delivered, policy->forget);
+	if (!delivered) {
+		pr_pgsql_text(params, "f");
+		if (add_arrays(store, ARRAY_OF_LANE, ARRAYS, params, err) < 0)
+			return err->status;
+	}
 	add_step(settling, step.slot, step.sql, params);
 	return POSTROOM_OK;
 }
@@ -328,8 +328,8 @@ static size_t read_landed(struct pgsql_settling *settling, const PGresult *resul
 }
 
 /*
- * Messages that are not where they were, or no longer ours: once more, in a new snapshot. Their lanes
- * are still leased; who was changed by hand meanwhile is found now, who was deleted is not waited for.
+ * Messages that were not found, or are no longer ours: once more, in a new snapshot. One that was
+ * changed by hand meanwhile is found now, and its lane is still leased; one that was deleted is given up.
  */
 static int settle_moved(struct pgsql_store *store, bool forget, struct pgsql_settling *settling,
 			struct pr_err *err)
@@ -339,11 +339,13 @@ static int settle_moved(struct pgsql_store *store, bool forget, struct pgsql_set
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 
 	/* After the short statement, which has none of these. */
-	if (!values[DONE_LANE_PARAM] &&
-	    add_arrays(store, ARRAY_OF_LANE, ARRAYS, &settling->lane_params, err) < 0)
-		return err->status;
-	values[DONE_LANE_PARAM] = store->arrays[ARRAY_DONE_LANE].data;
-	values[WHOLE_PARAM] = settling->whole ? "t" : "f";
+	if (!values[DONE_LANE_PARAM]) {
+		values[DONE_LANE_PARAM] = store->arrays[ARRAY_DONE_LANE].data;
+		pr_pgsql_text(&settling->lane_params, "t");
+		if (add_arrays(store, ARRAY_OF_LANE, ARRAYS, &settling->lane_params, err) < 0)
+			return err->status;
+	}
+	values[GIVE_UP_PARAM] = "t";
 	result = pr_pgsql_run(store, step.slot, &pr_table_outbox, step.sql, &settling->lane_params,
 			      true, "settling messages", err);
 	if (result)
@@ -386,8 +388,10 @@ int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *sett
 			item->fence = -1;
 		}
 	}
+	if (status < 0)
+		return status;
 	store->in_flight -= settling->flown < store->in_flight ? settling->flown : store->in_flight;
-	return status < 0 ? status : count_lost(settling, err);
+	return count_lost(settling, err);
 }
 
 void pr_pgsql_release_settling(struct pgsql_settling *settling)

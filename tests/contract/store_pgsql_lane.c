@@ -250,6 +250,30 @@ LANE_TEST(A2_what_is_deleted_by_hand_beside_a_failure_is_not_told_as_delivered)
 	CHECK_INT(rows("delivered"), 1);
 }
 
+LANE_TEST(A3_what_fails_and_is_changed_by_hand_meanwhile_has_its_attempt_counted)
+{
+	CHECK_INT(settle_while("UPDATE postroom_outbox SET correlation_id = 'c' WHERE seq = 1", true),
+		  POSTROOM_OK);
+	CHECK_INT(number(app, "SELECT attempts FROM postroom_outbox WHERE status = 'pending'"), 1);
+}
+
+/* Settled one by one, of which the first is not there any more. */
+LANE_TEST(A2_what_was_deleted_by_hand_keeps_no_lane)
+{
+	postroom_batch *batch;
+	postroom_delivery *items;
+
+	put_some(3, "a");
+	batch = CLAIM();
+	items = items_of(batch, 3);
+	sql(app, DELETED);
+	CHECK_INT(postroom_ack(store, batch, items + 1, 1), POSTROOM_LEASE_LOST);
+	CHECK_INT(postroom_ack(store, batch, items, 1), POSTROOM_OK);
+	CHECK_INT(postroom_nack(store, batch, items + 2, 1, "no"), POSTROOM_OK);
+	postroom_batch_free(batch);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_lanes WHERE locked_by IS NOT NULL"), 0);
+}
+
 /* The rest of the lane is still this one's. */
 LANE_TEST(A2_who_settles_twice_lets_nothing_else_go)
 {

@@ -39,6 +39,21 @@ PGSQL_TEST(U1_no_index_depends_on_a_locale)
 		  "C");
 }
 
+/* An argument brings the collation of the column that it comes from. */
+PGSQL_TEST(E6_arguments_of_the_functions_may_have_any_collation)
+{
+	static const char again[] =
+		"SELECT duplicate FROM postroom_enqueue('t' COLLATE \"POSIX\", '1', "
+		"dedupe_key => 'k')";
+	static const char submit[] = "SELECT duplicate FROM postroom_inbox_submit("
+				     "'h' COLLATE \"POSIX\", 'i', '1')";
+
+	CHECK_STR(text(app, "%s", again), "f");
+	CHECK_STR(text(app, "%s", again), "t");
+	CHECK_STR(text(app, "%s", submit), "f");
+	CHECK_STR(text(app, "%s", submit), "t");
+}
+
 PGSQL_TEST(E6_the_sql_function_needs_topic_and_payload_only)
 {
 	sql(app, "SELECT postroom_enqueue('t', '1')");

@@ -351,7 +351,8 @@ BEGIN
 		duplicate := became IS DISTINCT FROM 'pending';
 		IF duplicate THEN
 			SELECT d.id INTO postroom_enqueue.id FROM {schema}postroom_dedupe AS d
-			WHERE d.namespace = name AND d.topic = postroom_enqueue.topic AND d.dedupe_key = wanted;
+			WHERE d.namespace = name COLLATE "C" AND d.dedupe_key = wanted COLLATE "C"
+				AND d.topic = postroom_enqueue.topic COLLATE "C";
 		END IF;
 		IF FOUND THEN
 			postroom_enqueue.dedupe_key := wanted;
@@ -474,8 +475,8 @@ BEGIN
 		duplicate := NOT FOUND;
 		IF duplicate THEN
 			SELECT i.status INTO postroom_inbox_submit.status FROM {schema}postroom_inbox AS i
-			WHERE i.id = postroom_inbox_submit.id
-				AND i.handler_name = postroom_inbox_submit.handler;
+			WHERE i.id = postroom_inbox_submit.id COLLATE "C"
+				AND i.handler_name = postroom_inbox_submit.handler COLLATE "C";
 		END IF;
 		IF FOUND THEN
 			RETURN;
