@@ -23,13 +23,15 @@ static struct proxy proxy;
 TEST(K8_a_server_that_is_short_of_memory_is_an_outage_and_is_sent_nothing_more)
 {
 	postroom_delivery *item;
-	int before;
+	int before, sent = 1;
 
 	start();
 	open_own("");
 	CHECK_INT(publish_one("a")->verdict, POSTROOM_DELIVERED);
 	amqp_control("set_vm_memory_high_watermark absolute 1000");
-	item = publish_one("a");
+	/* The server notices a moment after the command has ended. */
+	while ((item = publish_one("a"))->verdict == POSTROOM_DELIVERED)
+		sent++;
 	CHECK_INT(item->verdict, POSTROOM_UNREACHABLE);
 	CHECK_CONTAINS(item->reason, "takes no messages now: low on memory");
 	for (int i = 0; i < 5; i++)
@@ -39,7 +41,7 @@ TEST(K8_a_server_that_is_short_of_memory_is_an_outage_and_is_sent_nothing_more)
 		wait_a_moment();
 	/* What the server had not read when it closed its ears came through in the end, once. */
 	before = amqp_length(&server, amqp_own());
-	CHECK_MSG(before == 3, "%d", before);
+	CHECK_INT(before, sent + 2);
 	rig_release(&amqp_rig);
 }
 
