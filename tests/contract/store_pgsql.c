@@ -104,6 +104,12 @@ void fill(int64_t count, const char *columns, const char *values)
 	    columns, values, (long long)count);
 }
 
+void put_some(int count, const char *key)
+{
+	for (int i = 0; i < count; i++)
+		PUT(.topic = "t", .payload = "1", .key = key);
+}
+
 postroom_store *open_at(const char *at)
 {
 	postroom_store *opened = NULL;

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #define PGSQL_TEST(test_name) ON_ONE(test_name, backend_pgsql)
+#define LANE_TEST(test_name) ON_ONE(test_name, backend_pgsql_lane)
 
 #define TENANT "0f5a3c1e-7b2d-4e9a-8c11-2233445566aa"
 
@@ -49,6 +50,9 @@ void end_producer(struct producer *producer);
 
 /* So many messages, with more columns than topic and payload; i is the number of each. */
 void fill(int64_t count, const char *columns, const char *values);
+
+/* Of topic t. */
+void put_some(int count, const char *key);
 
 postroom_store *open_at(const char *at);
 

@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-#define LANE_TEST(test_name) ON_ONE(test_name, backend_pgsql_lane)
-
 /* Takes and delivers what there is, once; whether that one was among it. */
 static bool deliver(const char *wanted)
 {

@@ -229,7 +229,7 @@ BY_EITHER(C8_claims_go_by_index_where_everything_was_pending_once)
 }
 
 /* Beside what was delivered before the lease changed. */
-ON_ONE(C8_what_was_claimed_by_itself_leaves_by_its_name, backend_pgsql_lane)
+LANE_TEST(C8_what_was_claimed_by_itself_leaves_by_its_name)
 {
 	postroom_store *watched;
 	postroom_batch *batch;
@@ -272,6 +272,33 @@ PGSQL_TEST(X1_dead_messages_are_listed_retried_and_purged_by_an_index)
 	CHECK_INT(done, BATCH);
 	check_short("actual rows=", BATCH);
 	check_plans(2);
+	close_watched(watched);
+}
+
+/* A day of them, of which nobody knows the number. */
+LANE_TEST(X2_the_history_is_purged_by_indexes)
+{
+	postroom_store *watched;
+	int64_t done;
+
+	sql(app, "ALTER TABLE postroom_history SET (autovacuum_enabled = off)");
+	sql(app, "INSERT INTO postroom_history (id, namespace, topic, payload, delivered_at) "
+			"SELECT postroom_uuid(), 'default', 't', '1', now() - interval '1 day' + "
+			"i / 100 * interval '1 second' FROM generate_series(1, %ld) AS i",
+		   (long)soak(20000, 200000));
+	watched = open_watched();
+	for (int i = 0; i < PASSES; i++) {
+		CHECK_INT(postroom_purge_some(watched, POSTROOM_FILTER(.status = "delivered",
+								       .older_than_ms = 1000),
+					      BATCH, &done),
+			  POSTROOM_OK);
+		CHECK_INT(done, BATCH);
+	}
+	CHECK_MSG(!strstr(pr_buf_text(&plans), "Seq Scan on postroom_history"), "%s",
+		  pr_buf_text(&plans));
+	check_short("actual rows=", BATCH);
+	check_short("Rows Removed by Filter: ", BATCH);
+	check_plans(PASSES * 2);
 	close_watched(watched);
 }
 
@@ -359,7 +386,7 @@ static void check_passed_once(int indexes)
 	close_watched(watched);
 }
 
-ON_ONE(C6_what_waits_for_others_is_passed_once_from_the_first_look_on_by_lane, backend_pgsql_lane)
+LANE_TEST(C6_what_waits_for_others_is_passed_once_from_the_first_look_on_by_lane)
 {
 	check_passed_once(1);
 }
@@ -390,7 +417,7 @@ static void check_read_by_page(int indexes)
 	close_watched(watched);
 }
 
-ON_ONE(C6_what_has_no_route_is_looked_for_page_by_page_by_lane, backend_pgsql_lane)
+LANE_TEST(C6_what_has_no_route_is_looked_for_page_by_page_by_lane)
 {
 	check_read_by_page(1);
 }
