@@ -14,9 +14,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* A batch's payloads and bodies in memory; a worker has two batches at most. */
-#define PR_BATCH_BYTES ((size_t)8 * 1024 * 1024)
-
 struct pr_worker {
 	struct pr_relay *relay;
 	struct pr_crew *crew;

@@ -113,7 +113,7 @@
 	"held AS (UPDATE {schema}{table} SET status = 'pending', apart = 2, "                \
 	"locked_by = NULL, locked_until = NULL, updated_at = " PG_AT                         \
 	" WHERE ctid = ANY (ARRAY(SELECT place FROM blocked))), "                            \
-	"chosen AS MATERIALIZED (SELECT ctid AS place, seq, 0::bigint AS bytes " EXPIRED     \
+	"chosen AS MATERIALIZED (SELECT ctid AS place, seq, " PG_BYTES " AS bytes " EXPIRED \
 	"AND (key IS NULL OR $12::boolean OR (NOT " EARLIER("b.apart = 1 AND b.status IN ('pending', '{active}')") \
 	" AND NOT " EARLIER("b.apart = 2 AND b.status = 'pending'") ")) "                    \
 	"AND NOT (" BLOCKED ") "                                                             \
@@ -627,15 +627,13 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 		   const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
-	struct pr_claim whole = *claim;
 	int64_t met;
 	int status = pr_pgsql_go_by_index(store, err);
 
-	whole.max_bytes = SIZE_MAX;
 	if (status >= 0 && table->lanes)
 		status = pr_pgsql_take_over(store, table, err);
 	if (status >= 0)
-		status = run_arm(store, table, &whole, PG_ARM_EXPIRED, claim->limit,
+		status = run_arm(store, table, claim, PG_ARM_EXPIRED, claim->limit,
 				 claim->max_attempts, batch, &met, err);
 	if (status >= 0)
 		status = pr_pgsql_free_stranded(store, table, claim->block, err);

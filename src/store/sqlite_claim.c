@@ -316,7 +316,7 @@ static int read_expired(struct sqlite_store *store, const struct pr_table *table
 		.claim = claim,
 		.limit = 1,
 		.bury_limit = claim->limit,
-		.max_bytes = SIZE_MAX,
+		.max_bytes = claim->max_bytes,
 		.now_us = now_us,
 		.expired = true,
 	};

@@ -167,7 +167,7 @@ int pr_store_claim(postroom_store *store, const struct pr_table *table,
 	claim = (struct pr_claim){
 		.scope = { options->ns, options->topic, options->tenant_id ? tenant : NULL },
 		.limit = options->limit ? options->limit : 500,
-		.max_bytes = options->max_bytes ? options->max_bytes : (size_t)8 * 1024 * 1024,
+		.max_bytes = options->max_bytes ? options->max_bytes : PR_BATCH_BYTES,
 		.lease_ms = batch->lease_ms,
 		.max_attempts = batch->policy.max_attempts,
 		.suspects = true,
@@ -255,7 +255,8 @@ int postroom_renew(postroom_store *store, postroom_batch *batch, postroom_delive
 int postroom_sweep(postroom_store *store, int32_t max_attempts, int64_t *ret_buried)
 {
 	enum { AT_ONCE = 500 };
-	struct pr_claim claim = { .max_attempts = max_attempts, .limit = AT_ONCE };
+	struct pr_claim claim = { .max_attempts = max_attempts, .limit = AT_ONCE,
+				  .max_bytes = PR_BATCH_BYTES };
 	struct postroom_batch batch = { 0 };
 	int64_t buried = 0;
 	int status;
@@ -265,7 +266,7 @@ int postroom_sweep(postroom_store *store, int32_t max_attempts, int64_t *ret_bur
 		pr_batch_reset(&batch);
 		status = store->ops->sweep(store, &pr_table_outbox, &claim, &batch, &store->err);
 		buried += (int64_t)batch.buried_count;
-	} while (status >= 0 && batch.buried_count == AT_ONCE);
+	} while (status >= 0 && batch.buried_count > 0);
 	pr_batch_release(&batch);
 	if (status >= 0)
 		*ret_buried = buried;

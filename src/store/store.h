@@ -45,10 +45,13 @@ void pr_scope_keep(const struct pr_scope *scope, struct pr_buf *kept);
 bool pr_scope_is(const struct pr_scope *scope, const struct pr_buf *kept);
 bool pr_scope_is_all(const struct pr_scope *scope);
 
+/* A batch's payloads and bodies in memory; a worker of the relay has two batches at most. */
+#define PR_BATCH_BYTES ((size_t)8 * 1024 * 1024)
+
 struct pr_claim {
 	struct pr_scope scope;
 	int32_t limit;
-	size_t max_bytes;
+	size_t max_bytes; /* and one more message */
 	int64_t lease_ms;
 	int32_t max_attempts;
 	bool suspects; /* look for expired leases first; one of them comes alone */
@@ -186,8 +189,8 @@ struct pr_store_ops {
 		    postroom_delivery *items, size_t count, const struct pr_policy *policy,
 		    const struct pr_claim *claim, struct postroom_batch *next, struct pr_err *err);
 	/*
-	 * Buries expired leases without attempts left, at most limit; they are added to
-	 * batch->buried. Frees what is held behind nothing any more.
+	 * Buries expired leases without attempts left, at most limit and max_bytes; they are added
+	 * to batch->buried. Frees what is held behind nothing any more.
 	 */
 	int (*sweep)(struct postroom_store *store, const struct pr_table *table,
 		     const struct pr_claim *claim, struct postroom_batch *batch,

@@ -2,7 +2,13 @@
 /* Claiming: C1 to C6, and the traps around a lease's end. */
 #include "contract/store_backend.h"
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "store/store.h"
+#pragma GCC diagnostic pop
+
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define TENANT_A "0f5a3c1e-7b2d-4e9a-8c11-2233445566aa"
@@ -264,6 +270,36 @@ TEST(C5_a_crash_in_the_last_attempt_is_buried_by_a_sweep)
 	CHECK_INT(number(app, "SELECT count(*) FROM postroom_outbox WHERE locked_by IS NULL"
 			      " AND locked_until IS NULL AND last_error IS NOT NULL"),
 		  3);
+}
+
+/* What is buried is told with its payload, so that only so much of it is read at a time. */
+TEST(D8_what_died_with_its_workers_is_buried_in_parts_that_fit_into_memory)
+{
+	const size_t size = 1000000;
+	const struct pr_claim sweep = { .limit = 100, .max_bytes = 5 * size, .max_attempts = 1 };
+	struct postroom_batch batch = { 0 };
+	struct pr_err err = { 0 };
+	char *large = malloc(size + 1);
+	int64_t buried = -1;
+
+	CHECK(large);
+	memset(large, '1', size);
+	large[0] = large[size - 1] = '"';
+	large[size] = '\0';
+	for (int i = 0; i < 20; i++)
+		PUT(.topic = "t", .payload = large);
+	free(large);
+	postroom_batch_free(CLAIM(.max_attempts = 1, .max_bytes = 100 * size));
+	CHECK_INT(rows("processing"), 20);
+	EXPIRE_LEASES();
+	CHECK_MSG(store->ops->sweep(store, &pr_table_outbox, &sweep, &batch, &err) >= 0, "%s", err.text);
+	CHECK(batch.buried_count > 0 && batch.buried_count <= 5);
+	CHECK_INT(rows("dead"), (int64_t)batch.buried_count);
+	/* This one has room for nine at most, and goes on until nothing is left. */
+	CHECK_INT(postroom_sweep(store, 1, &buried), POSTROOM_OK);
+	CHECK_INT(buried, 20 - (int64_t)batch.buried_count);
+	CHECK_INT(rows("dead"), 20);
+	pr_batch_release(&batch);
 }
 
 TEST(C5_a_crash_in_the_last_attempt_is_buried_when_a_claim_meets_it)

@@ -109,7 +109,8 @@ TEST(J1_what_a_dead_worker_had_is_taken_over_and_its_late_finish_is_refused)
 
 TEST(J1_what_dies_with_its_last_attempt_is_buried_by_a_sweep)
 {
-	const struct pr_claim claim = { .scope.ns = "h", .limit = 10, .max_attempts = 1 };
+	const struct pr_claim claim = { .scope.ns = "h", .limit = 10, .max_bytes = 1 << 20,
+					.max_attempts = 1 };
 	struct postroom_batch batch = { 0 };
 	struct pr_err err = { 0 };
 

@@ -508,7 +508,8 @@ static void work_as(postroom_store *worker)
 		ARRIVAL(.id = "c", .key = "l"),
 		ARRIVAL(.id = "d", .key = "m", .how = PR_ARRIVE_DEAD, .error = "no"),
 	};
-	const struct pr_claim claim = { .scope.ns = "h", .limit = 10, .max_attempts = 3 };
+	const struct pr_claim claim = { .scope.ns = "h", .limit = 10, .max_bytes = 1 << 20,
+					.max_attempts = 3 };
 	struct pr_progress progress = { .handler = "h", .id = "a", .step = "one", .checkpoint = "1" };
 	struct postroom_batch batch = { 0 };
 	struct pr_err err = { 0 };

@@ -154,7 +154,8 @@ TEST(C6_what_no_rule_wants_is_counted_up_to_a_limit)
 TEST(C6_expired_leases_of_others_by_rule_are_left_alone)
 {
 	struct postroom_store *own = open_with(RULES({ .topic = "mine", .mine = true }));
-	const struct pr_claim claim = { .limit = 10, .max_attempts = 1, .lease_ms = 1000 };
+	const struct pr_claim claim = { .limit = 10, .max_bytes = 1 << 20, .max_attempts = 1,
+					.lease_ms = 1000 };
 	struct postroom_batch batch = { 0 };
 	struct pr_err err = { 0 };
 
