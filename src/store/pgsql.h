@@ -548,6 +548,11 @@ int pr_pgsql_forget(struct postroom_store *store, int64_t older_than_ms, int32_t
 int pr_pgsql_stats(struct postroom_store *store, postroom_counts *ret, postroom_topic_fn fn,
 		   void *context, struct pr_err *err);
 
+/* Of any age (0) is also what bears a later time, since the clock was set back. */
+#define PG_BEFORE(older_than_ms)                                                            \
+	"(SELECT CASE WHEN " older_than_ms "::bigint > 0 THEN clock_timestamp() - "          \
+	older_than_ms "::bigint * interval '1 millisecond' ELSE 'infinity' END)"
+
 /* Of many relays one purges at a time: who can not have the lock leaves it to its holder. */
 #define PG_ALONE(alone)                                                                     \
 	"WITH turn AS MATERIALIZED (SELECT CASE WHEN " alone "::boolean "                    \

@@ -249,8 +249,7 @@ int pr_pgsql_retry(struct postroom_store *base, const struct pr_table *table, co
 	 */
 	result = query(pgsql_store(base), table,
 		       "WITH dead AS MATERIALIZED (SELECT id, seq FROM {schema}{table} "
-		       "WHERE status = 'dead' AND updated_at <= "
-		       "(SELECT clock_timestamp() - $6::bigint * interval '1 millisecond') AND " FILTER
+		       "WHERE status = 'dead' AND updated_at <= " PG_BEFORE("$6") " AND " FILTER
 		       "ORDER BY id LIMIT $5::int FOR UPDATE SKIP LOCKED), "
 		       "numbered AS MATERIALIZED (SELECT id, nextval('{schema}{table}_seq_seq') AS seq "
 		       "FROM (SELECT id FROM dead ORDER BY seq) AS dead) "
@@ -268,7 +267,7 @@ int pr_pgsql_retry(struct postroom_store *base, const struct pr_table *table, co
 #define REMOVE(table, condition, since, age, more, order, limit)                            \
 	"old AS MATERIALIZED (SELECT ctid FROM {schema}" table " AS t "                      \
 	"WHERE (SELECT mine FROM turn) AND " condition since                                 \
-	" <= (SELECT clock_timestamp() - " age "::bigint * interval '1 millisecond') AND " more \
+	" <= " PG_BEFORE(age) " AND " more                                                   \
 	"ORDER BY " order " LIMIT " limit "::int FOR UPDATE SKIP LOCKED) "                   \
 	"DELETE FROM {schema}" table " WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))"
 

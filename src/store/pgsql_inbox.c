@@ -192,7 +192,7 @@ int pr_pgsql_inbox_list(struct postroom_store *base, const postroom_inbox_filter
 	PG_ALONE("$5") "old AS MATERIALIZED (SELECT ctid, seq FROM {schema}postroom_inbox "        \
 		       "WHERE (SELECT mine FROM turn) AND "
 #define AT_MOST(order)                                                                      \
-	"AND updated_at <= (SELECT clock_timestamp() - $3::bigint * interval '1 millisecond') " \
+	"AND updated_at <= " PG_BEFORE("$3") " "                                             \
 	"ORDER BY " order " LIMIT $4::int FOR UPDATE SKIP LOCKED) "
 #define FOUND "WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))"
 /* Those of one key stay in the order they had, at its end. */

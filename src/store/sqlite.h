@@ -341,6 +341,8 @@ int pr_sqlite_progress(struct postroom_store *store, const struct pr_progress *p
  */
 int pr_sqlite_revive(struct sqlite_store *store, const struct pr_table *table, sqlite3_stmt *dead,
 		     int64_t *ret, struct pr_err *err);
+/* Of any age (0) is also what bears a later time, since the clock was set back. */
+int64_t pr_sqlite_before(int64_t older_than_ms);
 /* Gathers such rows in store->seqs; dead: what they have blocked is free. */
 int pr_sqlite_gather(struct sqlite_store *store, const struct pr_table *table, sqlite3_stmt *rows,
 		     bool dead, int64_t *ret, struct pr_err *err);

@@ -287,6 +287,11 @@ static int refuse_retry(struct sqlite_store *store, const char *id, struct pr_er
 	DEAD "INDEXED BY {table}_dead WHERE status = 'dead' "                                      \
 	     "AND updated_at <= ?6 AND " FILTER "ORDER BY +seq LIMIT ?5"
 
+int64_t pr_sqlite_before(int64_t older_than_ms)
+{
+	return older_than_ms > 0 ? pr_now_us() - older_than_ms * 1000 : INT64_MAX;
+}
+
 int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, const char *id,
 		    const postroom_filter *filter, int32_t limit, int64_t *ret, struct pr_err *err)
 {
@@ -307,7 +312,7 @@ int pr_sqlite_retry(struct postroom_store *base, const struct pr_table *table, c
 	} else {
 		status = bind_filter(stmt, filter, err);
 		sqlite3_bind_int(stmt, 5, limit);
-		sqlite3_bind_int64(stmt, 6, pr_now_us() - filter->older_than_ms * 1000);
+		sqlite3_bind_int64(stmt, 6, pr_sqlite_before(filter->older_than_ms));
 	}
 	if (status >= 0)
 		status = pr_sqlite_begin(base, err);
@@ -394,7 +399,7 @@ int pr_sqlite_purge(struct postroom_store *base, const postroom_filter *filter, 
 		return err->status;
 	status = bind_filter(old, filter, err);
 	sqlite3_bind_int(old, 5, limit);
-	sqlite3_bind_int64(old, 6, pr_now_us() - filter->older_than_ms * 1000);
+	sqlite3_bind_int64(old, 6, pr_sqlite_before(filter->older_than_ms));
 	if (status >= 0)
 		status = pr_sqlite_begin(base, err);
 	if (status >= 0)

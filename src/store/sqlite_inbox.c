@@ -238,10 +238,7 @@ static int with_rows(struct postroom_store *base, const char *query,
 
 	if (!rows)
 		return err->status;
-	/* Of any age is also what bears a later time, since the clock was set back. */
-	sqlite3_bind_int64(rows, 3,
-			   filter->older_than_ms > 0 ? pr_now_us() - filter->older_than_ms * 1000
-						     : INT64_MAX);
+	sqlite3_bind_int64(rows, 3, pr_sqlite_before(filter->older_than_ms));
 	sqlite3_bind_int(rows, 4, limit);
 	status = pr_sqlite_begin(base, err);
 	if (status >= 0) {

@@ -188,6 +188,31 @@ TEST(X1_what_has_died_since_is_not_retried_again)
 	CHECK_STR(text(app, "SELECT topic FROM postroom_outbox WHERE status = 'dead'"), "new");
 }
 
+/* A clock was set back: what is of any age does not have to wait until it is there again. */
+TEST(X1_what_bears_a_later_time_is_retried_and_purged_all_the_same)
+{
+	int64_t done = -1;
+
+	put_in_state("dead", "a", NULL);
+	shift("updated_at", 3600);
+	CHECK_INT(postroom_purge_some(store, POSTROOM_FILTER(.status = "dead", .older_than_ms = 1), 10,
+				      &done),
+		  POSTROOM_OK);
+	CHECK_INT(done, 0);
+	CHECK_INT(postroom_retry_some(store, POSTROOM_FILTER(0), 10, &done), POSTROOM_OK);
+	CHECK_INT(done, 1);
+	put_in_state("dead", "b", NULL);
+	put_in_state("delivered", "c", NULL);
+	shift("updated_at", 3600);
+	shift("delivered_at", 3600);
+	CHECK_INT(postroom_purge_some(store, POSTROOM_FILTER(.status = "dead"), 10, &done), POSTROOM_OK);
+	CHECK_INT(done, 1);
+	CHECK_INT(postroom_purge_some(store, POSTROOM_FILTER(.status = "delivered"), 10, &done),
+		  POSTROOM_OK);
+	CHECK_INT(done, 1);
+	CHECK_INT(rows(NULL), 1);
+}
+
 TEST(X1_listing_is_newest_first_by_filter_and_by_page)
 {
 	char ids[7][POSTROOM_ID_SIZE];
