@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/pgsql_array.h"
 
+#include <endian.h>
 #include <string.h>
 
 static void separate(struct pr_buf *array)
@@ -62,7 +63,7 @@ void pr_pgsql_array_add_bytes(struct pr_buf *array, const void *data, size_t len
 }
 
 /* Without printf(): thousands of them a second are what settling is made of. */
-static void add_digits(struct pr_buf *array, int64_t number)
+void pr_pgsql_array_add_number(struct pr_buf *array, int64_t number)
 {
 	char digits[24];
 	char *at = digits + sizeof(digits);
@@ -74,23 +75,8 @@ static void add_digits(struct pr_buf *array, int64_t number)
 	} while (rest > 0);
 	if (number < 0)
 		*--at = '-';
+	separate(array);
 	pr_buf_append(array, at, (size_t)(digits + sizeof(digits) - at));
-}
-
-void pr_pgsql_array_add_number(struct pr_buf *array, int64_t number)
-{
-	separate(array);
-	add_digits(array, number);
-}
-
-void pr_pgsql_array_add_place(struct pr_buf *array, int64_t place)
-{
-	separate(array);
-	pr_buf_append(array, "\"(", 2);
-	add_digits(array, place >> 16);
-	pr_buf_putc(array, ',');
-	add_digits(array, place & 0xffff);
-	pr_buf_append(array, ")\"", 2);
 }
 
 const char *pr_pgsql_array_end(struct pr_buf *array)
@@ -99,4 +85,59 @@ const char *pr_pgsql_array_end(struct pr_buf *array)
 		pr_buf_putc(array, '{');
 	pr_buf_putc(array, '}');
 	return array->data;
+}
+
+/* Dimensions, whether there are NULLs, the type; of the dimension its length and lower bound. */
+#define HEADER_WORDS 5
+#define EMPTY_WORDS 3
+
+static void put_words(struct pr_buf *array, const uint32_t *words, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		uint32_t word = htobe32(words[i]);
+
+		pr_buf_append(array, &word, sizeof(word));
+	}
+}
+
+static void put_element(struct pr_buf *array, const void *data, uint32_t len)
+{
+	static const uint32_t header[HEADER_WORDS];
+
+	if (array->len == 0)
+		put_words(array, header, HEADER_WORDS);
+	put_words(array, &len, 1);
+	pr_buf_append(array, data, len);
+}
+
+void pr_pgsql_binary_add_seq(struct pr_buf *array, int64_t seq)
+{
+	uint64_t number = htobe64((uint64_t)seq);
+
+	put_element(array, &number, sizeof(number));
+}
+
+#define PLACE_SIZE 6
+
+void pr_pgsql_binary_add_place(struct pr_buf *array, int64_t place)
+{
+	uint64_t number = htobe64((uint64_t)place);
+
+	put_element(array, (char *)&number + sizeof(number) - PLACE_SIZE, PLACE_SIZE);
+}
+
+void pr_pgsql_binary_end(struct pr_buf *array, enum pr_pgsql_binary kind)
+{
+	static const struct {
+		uint32_t type; /* what its row in pg_type has been since the beginning */
+		uint32_t size;
+	} kinds[] = { [PG_BINARY_SEQ] = { 20, sizeof(int64_t) }, [PG_BINARY_PLACE] = { 27, PLACE_SIZE } };
+	size_t all = array->len, head = sizeof(uint32_t) * HEADER_WORDS;
+	uint32_t count = all ? (uint32_t)((all - head) / (sizeof(uint32_t) + kinds[kind].size)) : 0;
+	const uint32_t header[HEADER_WORDS] = { count > 0, 0, kinds[kind].type, count, 1 };
+
+	array->len = 0;
+	put_words(array, header, count ? HEADER_WORDS : EMPTY_WORDS);
+	if (count)
+		array->len = all;
 }

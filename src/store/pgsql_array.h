@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PostgreSQL's text form of an array, put together element by element: {"a","b",NULL}. */
+/*
+ * PostgreSQL's forms of an array, put together element by element. In text: {"a","b",NULL}. And
+ * what the server need not read digit by digit, for those with an element for each message of a lane.
+ */
 #ifndef PR_STORE_PGSQL_ARRAY_H
 #define PR_STORE_PGSQL_ARRAY_H
 
@@ -12,9 +15,15 @@ void pr_pgsql_array_add(struct pr_buf *array, const char *text, size_t len);
 void pr_pgsql_array_add_text(struct pr_buf *array, const char *text);
 void pr_pgsql_array_add_bytes(struct pr_buf *array, const void *data, size_t len); /* bytea */
 void pr_pgsql_array_add_number(struct pr_buf *array, int64_t number);
-void pr_pgsql_array_add_place(struct pr_buf *array, int64_t place); /* tid: block << 16 | offset */
 
 /* Ends it and returns the text; the buffer is to be reset before the next use. */
 const char *pr_pgsql_array_end(struct pr_buf *array);
+
+void pr_pgsql_binary_add_seq(struct pr_buf *array, int64_t seq);
+void pr_pgsql_binary_add_place(struct pr_buf *array, int64_t place); /* tid: block << 16 | offset */
+
+enum pr_pgsql_binary { PG_BINARY_SEQ, PG_BINARY_PLACE };
+/* Ends it, all of that kind: len bytes from data on. */
+void pr_pgsql_binary_end(struct pr_buf *array, enum pr_pgsql_binary kind);
 
 #endif

@@ -162,7 +162,8 @@
 	"epoch = f.epoch, in_flight = f.seqs FROM (SELECT lane, epoch, array_agg(seq) AS seqs " \
 	"FROM fitting GROUP BY lane, epoch) AS f "                                          \
 	"WHERE l.lane = f.lane AND l.epoch = f.epoch - 1), "                                \
-	"claimed AS NOT MATERIALIZED (SELECT {columns}, false AS buried, lane::int AS of_lane, " \
+	"claimed AS NOT MATERIALIZED (SELECT {columns}, NULL::boolean AS buried, "          \
+	"lane::int AS of_lane, "                                                            \
 	"epoch AS of_epoch, next_attempt_at AS due, place FROM fitting) "                   \
 	ANSWER(floors, ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT), \
 	       expired, walls)
@@ -388,20 +389,20 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
  * that has a seq of those delivered at a place of theirs is the version that was claimed, for
  * every change would have moved it.
  */
-#define AT_PLACES(places, known)                                                            \
-	"{schema}{table} AS t WHERE t.ctid = ANY (" places ") "                             \
-	"AND t.seq = ((SELECT seqs FROM " known "))"                                        \
+#define AMONG(known)                                                                        \
+	"t.seq = ((SELECT seqs FROM " known "))"                                            \
 	"[width_bucket(t.seq, (SELECT seqs FROM " known "))]"
 #define SORTED(name, seqs)                                                                  \
 	name " AS MATERIALIZED (SELECT ARRAY(SELECT " seqs " ORDER BY 1) AS seqs), "
 #define SETTLE_DELIVERED(kept)                                                              \
 	MINE SORTED("claimed", "unnest($4::bigint[])")                                      \
-	"gone AS (DELETE FROM " AT_PLACES("CASE WHEN (SELECT count(*) FROM mine) "          \
-	"= cardinality($1) THEN $5::tid[] END", "claimed")                                  \
-	" AND $3::smallint[] IS NULL RETURNING t.seq), " kept                               \
+	"gone AS (DELETE FROM {schema}{table} AS t WHERE t.ctid = ANY ("                    \
+	"CASE WHEN (SELECT count(*) FROM mine) = cardinality($1) THEN $5::tid[] END) "      \
+	"AND " AMONG("claimed") " AND $3::smallint[] IS NULL RETURNING t.seq), "            \
+	"gone_all AS MATERIALIZED (SELECT count(*) = cardinality($4) AS so FROM gone), " kept \
 	"let_go AS (UPDATE {schema}postroom_lanes AS l SET in_flight = NULL, "              \
 	"locked_by = NULL, locked_until = NULL FROM mine WHERE l.lane = mine.lane "         \
-	"AND l.epoch = mine.epoch AND (SELECT count(*) FROM gone) = cardinality($4)) "      \
+	"AND l.epoch = mine.epoch AND (SELECT so FROM gone_all)) "                          \
 	"SELECT array_agg(seq) FROM gone"
 
 #define HISTORY                                                                             \
@@ -412,10 +413,15 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
 	"kept AS (INSERT INTO {schema}postroom_history (" PG_HISTORY_COLUMNS ") "            \
 	"SELECT " PG_HISTORY_COLUMNS " FROM " gone "), "
 #define FORGET(gone) ""
-/* Rows as the snapshot has them, but only those that were deleted: somebody may be at one by hand. */
+/*
+ * Rows as the snapshot has them, but only those that were deleted: somebody may be at one by hand.
+ * Nearly always that is all of them, and nothing has to be looked up.
+ */
 #define KEEP_GONE                                                                           \
 	SORTED("departed", "seq FROM gone")                                                 \
-	KEEP("(SELECT t.seq" HISTORY " FROM " AT_PLACES("$5::tid[]", "departed") ") AS left_now")
+	KEEP("(SELECT t.seq" HISTORY " FROM {schema}{table} AS t WHERE t.ctid = ANY ($5::tid[]) " \
+	     "AND CASE WHEN (SELECT so FROM gone_all) THEN true ELSE " AMONG("departed")    \
+	     " END) AS left_now")
 
 struct pgsql_step pr_pgsql_settling_lanes(bool delivered, bool forget)
 {

@@ -119,13 +119,28 @@ static void reset_arrays(struct pgsql_store *store)
 		pr_buf_reset(&store->arrays[i]);
 }
 
+static void add_binary(struct pgsql_params *params, struct pr_buf *array, enum pr_pgsql_binary kind)
+{
+	pr_pgsql_binary_end(array, kind);
+	params->lengths[params->count] = (int)array->len;
+	params->formats[params->count] = 1;
+	pr_pgsql_text(params, array->data);
+}
+
 /* Ends the arrays from..to and hands them over. */
 static int add_arrays(struct pgsql_store *store, size_t from, size_t to,
 		      struct pgsql_params *params, struct pr_err *err)
 {
 	for (size_t i = from; i < to; i++) {
-		pr_pgsql_text(params, pr_pgsql_array_end(&store->arrays[i]));
-		if (store->arrays[i].failed)
+		struct pr_buf *array = &store->arrays[i];
+
+		if (i == ARRAY_DONE_SEQ)
+			add_binary(params, array, PG_BINARY_SEQ);
+		else if (i == ARRAY_DONE_PLACE)
+			add_binary(params, array, PG_BINARY_PLACE);
+		else
+			pr_pgsql_text(params, pr_pgsql_array_end(array));
+		if (array->failed)
 			return pr_err_nomem(err);
 	}
 	return POSTROOM_OK;
@@ -171,8 +186,8 @@ static void add_flown(struct pgsql_store *store, const postroom_delivery *item, 
 
 	if (fate == PR_FATE_DONE) {
 		pr_pgsql_array_add_number(&arrays[ARRAY_DONE_LANE], item->lane);
-		pr_pgsql_array_add_number(&arrays[ARRAY_DONE_SEQ], item->seq);
-		pr_pgsql_array_add_place(&arrays[ARRAY_DONE_PLACE], item->place);
+		pr_pgsql_binary_add_seq(&arrays[ARRAY_DONE_SEQ], item->seq);
+		pr_pgsql_binary_add_place(&arrays[ARRAY_DONE_PLACE], item->place);
 		return;
 	}
 	pr_pgsql_array_add_number(&arrays[ARRAY_OF_LANE], item->lane);

@@ -234,7 +234,9 @@ CREATE TABLE {schema}postroom_history (
 );
 ALTER TABLE {schema}postroom_history ALTER COLUMN payload SET STORAGE EXTERNAL;
 ALTER TABLE {schema}postroom_history ALTER COLUMN body SET STORAGE EXTERNAL;
-CREATE INDEX postroom_history_id ON {schema}postroom_history (id);
+-- Hardly two of them are the same, and to look for such takes time.
+CREATE INDEX postroom_history_id ON {schema}postroom_history (id)
+	WITH (deduplicate_items = off);
 CREATE INDEX postroom_history_delivered ON {schema}postroom_history (delivered_at);
 
 -- Every message as it stands, whatever the kind of lease.
