@@ -31,7 +31,7 @@
 /* Then the other chores have their turn, and this one goes on in the next round. */
 #define CHORE_MS 5000
 
-/* A short transaction over AT_ONCE rows at most; *ret is how many there were. */
+/* A short transaction over AT_ONCE rows at most; *ret is how many, or AT_ONCE if there may be more. */
 typedef int (*step_fn)(struct pr_worker *worker, int64_t *ret, struct pr_err *err);
 
 static int sweep(struct pr_worker *worker, int64_t *ret, struct pr_err *err)

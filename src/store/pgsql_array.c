@@ -132,12 +132,18 @@ void pr_pgsql_binary_end(struct pr_buf *array, enum pr_pgsql_binary kind)
 		uint32_t type; /* what its row in pg_type has been since the beginning */
 		uint32_t size;
 	} kinds[] = { [PG_BINARY_SEQ] = { 20, sizeof(int64_t) }, [PG_BINARY_PLACE] = { 27, PLACE_SIZE } };
-	size_t all = array->len, head = sizeof(uint32_t) * HEADER_WORDS;
-	uint32_t count = all ? (uint32_t)((all - head) / (sizeof(uint32_t) + kinds[kind].size)) : 0;
-	const uint32_t header[HEADER_WORDS] = { count > 0, 0, kinds[kind].type, count, 1 };
+	const uint32_t empty[EMPTY_WORDS] = { 0, 0, kinds[kind].type };
+	uint32_t count, header[HEADER_WORDS];
 
-	array->len = 0;
-	put_words(array, header, count ? HEADER_WORDS : EMPTY_WORDS);
-	if (count)
-		array->len = all;
+	if (array->len == 0)
+		put_words(array, empty, EMPTY_WORDS);
+	if (array->failed || array->len == sizeof(empty))
+		return;
+	count = (uint32_t)((array->len - sizeof(header)) / (sizeof(count) + kinds[kind].size));
+	header[0] = htobe32(1);
+	header[1] = 0;
+	header[2] = htobe32(kinds[kind].type);
+	header[3] = htobe32(count);
+	header[4] = htobe32(1);
+	memcpy(array->data, header, sizeof(header));
 }

@@ -425,7 +425,7 @@ int pr_sqlite_forget(struct postroom_store *base, int64_t older_than_ms, int32_t
 	(void)alone;
 	if (!stmt)
 		return err->status;
-	sqlite3_bind_int64(stmt, 1, pr_now_us() - older_than_ms * 1000);
+	sqlite3_bind_int64(stmt, 1, pr_sqlite_before(older_than_ms));
 	sqlite3_bind_int(stmt, 2, limit);
 	status = pr_sqlite_begin(base, err);
 	if (status >= 0) {

@@ -268,9 +268,12 @@ int postroom_sweep(postroom_store *store, int32_t max_attempts, int64_t *ret_bur
 		buried += (int64_t)batch.buried_count;
 	} while (status >= 0 && batch.buried_count > 0);
 	pr_batch_release(&batch);
-	if (status >= 0)
-		*ret_buried = buried;
-	return status;
+	if (status < 0 && buried == 0)
+		return status;
+	/* What is buried is; whoever sweeps again meets the rest. */
+	pr_err_clear(&store->err);
+	*ret_buried = buried;
+	return POSTROOM_OK;
 }
 
 int pr_store_lease_lost(size_t lost, size_t count, struct pr_err *err)

@@ -51,7 +51,7 @@ bool pr_scope_is_all(const struct pr_scope *scope);
 struct pr_claim {
 	struct pr_scope scope;
 	int32_t limit;
-	size_t max_bytes; /* and one more message */
+	size_t max_bytes;
 	int64_t lease_ms;
 	int32_t max_attempts;
 	bool suspects; /* look for expired leases first; one of them comes alone */

@@ -314,6 +314,27 @@ TEST(N4_purging_a_dead_job_frees_what_it_blocks)
 	pr_batch_release(&batch);
 }
 
+/* A clock was set back: what is of any age does not have to wait until it is there again. */
+TEST(X1_a_dead_job_that_bears_a_later_time_is_retried_and_purged_all_the_same)
+{
+	struct postroom_batch batch = { 0 };
+	int64_t done = 0;
+
+	job_submit("a", NULL);
+	JOBS(store, &batch);
+	CHECK_INT(jobs_settle(store, &batch, POSTROOM_REJECTED), POSTROOM_OK);
+	jobs_shift("updated_at", 3600);
+	CHECK_INT(postroom_inbox_retry_some(store, POSTROOM_INBOX_FILTER(0), 10, &done), POSTROOM_OK);
+	CHECK_INT(done, 1);
+	JOBS(store, &batch);
+	CHECK_INT(jobs_settle(store, &batch, POSTROOM_REJECTED), POSTROOM_OK);
+	jobs_shift("updated_at", 3600);
+	CHECK_INT(postroom_inbox_purge_some(store, POSTROOM_INBOX_FILTER(.status = "dead"), 10, &done),
+		  POSTROOM_OK);
+	CHECK_INT(done, 1);
+	pr_batch_release(&batch);
+}
+
 static int check_row(void *context, const postroom_inbox_row *row)
 {
 	bool event = strcmp(row->id, "e") == 0;

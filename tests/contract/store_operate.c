@@ -191,6 +191,7 @@ TEST(X1_what_has_died_since_is_not_retried_again)
 /* A clock was set back: what is of any age does not have to wait until it is there again. */
 TEST(X1_what_bears_a_later_time_is_retried_and_purged_all_the_same)
 {
+	struct pr_err err = { 0 };
 	int64_t done = -1;
 
 	put_in_state("dead", "a", NULL);
@@ -203,6 +204,7 @@ TEST(X1_what_bears_a_later_time_is_retried_and_purged_all_the_same)
 	CHECK_INT(done, 1);
 	put_in_state("dead", "b", NULL);
 	put_in_state("delivered", "c", NULL);
+	shift("created_at", 3600);
 	shift("updated_at", 3600);
 	shift("delivered_at", 3600);
 	CHECK_INT(postroom_purge_some(store, POSTROOM_FILTER(.status = "dead"), 10, &done), POSTROOM_OK);
@@ -211,6 +213,12 @@ TEST(X1_what_bears_a_later_time_is_retried_and_purged_all_the_same)
 		  POSTROOM_OK);
 	CHECK_INT(done, 1);
 	CHECK_INT(rows(NULL), 1);
+	sql(app, "INSERT INTO postroom_dedupe (namespace, topic, dedupe_key, id, created_at) "
+		 "SELECT namespace, topic, 'k', id, created_at FROM postroom_outbox");
+	CHECK(store->ops->forget(store, 1, 10, false, &done, &err) >= 0);
+	CHECK_INT(done, 0);
+	CHECK(store->ops->forget(store, 0, 10, false, &done, &err) >= 0);
+	CHECK_INT(done, 1);
 }
 
 TEST(X1_listing_is_newest_first_by_filter_and_by_page)

@@ -275,7 +275,7 @@ PGSQL_TEST(X1_dead_messages_are_listed_retried_and_purged_by_an_index)
 	close_watched(watched);
 }
 
-/* A day of them, of which nobody knows the number. */
+/* From a day ago, and nobody has counted them. */
 LANE_TEST(X2_the_history_is_purged_by_indexes)
 {
 	postroom_store *watched;
