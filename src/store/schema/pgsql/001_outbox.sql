@@ -48,6 +48,8 @@ CREATE DOMAIN {schema}postroom_time AS timestamptz
 	CHECK (VALUE BETWEEN '1970-01-01 00:00:00Z' AND '9999-12-31 23:59:59Z');
 CREATE DOMAIN {schema}postroom_apart AS smallint
 	CONSTRAINT "apart: 0 to 3" CHECK (VALUE BETWEEN 0 AND 3);
+CREATE DOMAIN {schema}postroom_lease AS text
+	CONSTRAINT "lease: row or lane" CHECK (VALUE IN ('row', 'lane'));
 
 CREATE TABLE {schema}postroom_outbox (
 	id uuid NOT NULL DEFAULT {schema}postroom_uuid(),
@@ -183,8 +185,7 @@ CREATE TRIGGER postroom_outbox_remember BEFORE INSERT ON {schema}postroom_outbox
 -- vacuum could not remove yet: its epoch is the highest.
 CREATE TABLE {schema}postroom_lanes (
 	lane smallint NOT NULL,
-	lease text NOT NULL DEFAULT 'row'
-		CONSTRAINT "lease: row or lane" CHECK (lease IN ('row', 'lane')),
+	lease {schema}postroom_lease NOT NULL DEFAULT 'row',
 	locked_by uuid,
 	locked_until timestamptz,
 	-- Grows with each claim, and with each change of owner therefore.
@@ -194,8 +195,8 @@ CREATE TABLE {schema}postroom_lanes (
 	-- No message in its turn has a lower seq, nor will one have: looks into the lane begin here.
 	floor bigint NOT NULL DEFAULT 0,
 	PRIMARY KEY (lane, epoch),
-	CONSTRAINT "locked_by, locked_until, in_flight: all or none" CHECK (
-		(locked_by IS NULL) = (locked_until IS NULL) AND (locked_by IS NULL) = (in_flight IS NULL))
+	CONSTRAINT "locked_by, locked_until, in_flight: all or none"
+		CHECK (num_nulls(locked_by, locked_until, in_flight) % 3 = 0)
 ) WITH (
 	fillfactor = 20,
 	-- A part of a batch is kept in the row; what a whole lane has in flight stands aside.
