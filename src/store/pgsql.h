@@ -476,7 +476,7 @@ struct pgsql_settling {
 	size_t item_count;
 	enum pr_fate *fates;
 	bool anyone;	 /* whoever has claimed them: their fences tell enough */
-	size_t *rows;	 /* those with leases of their own */
+	size_t *order;	 /* of the items: those with leases of their own first */
 	int64_t *landed; /* room for the others */
 	size_t flown;	 /* how many the lanes have */
 	struct pgsql_params params, lane_params, key_params, move_params, no_params;

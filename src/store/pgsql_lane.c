@@ -389,21 +389,18 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
  * that has a seq of those delivered at a place of theirs is the version that was claimed, for
  * every change would have moved it.
  */
-#define AMONG(known)                                                                        \
-	"t.seq = ((SELECT seqs FROM " known "))"                                            \
-	"[width_bucket(t.seq, (SELECT seqs FROM " known "))]"
-#define SORTED(name, seqs)                                                                  \
-	name " AS MATERIALIZED (SELECT ARRAY(SELECT " seqs " ORDER BY 1) AS seqs), "
 #define SETTLE_DELIVERED(kept)                                                              \
-	MINE SORTED("claimed", "unnest($4::bigint[])")                                      \
+	MINE                                                                                \
 	"gone AS (DELETE FROM {schema}{table} AS t WHERE t.ctid = ANY ("                    \
 	"CASE WHEN (SELECT count(*) FROM mine) = cardinality($1) THEN $5::tid[] END) "      \
-	"AND " AMONG("claimed") " AND $3::smallint[] IS NULL RETURNING t.seq), "            \
-	"gone_all AS MATERIALIZED (SELECT count(*) = cardinality($4) AS so FROM gone), " kept \
+	"AND t.seq = ($4::bigint[])[width_bucket(t.seq, $4::bigint[])] "                    \
+	"AND $3::smallint[] IS NULL RETURNING t.seq), "                                     \
+	"known AS MATERIALIZED (SELECT array_agg(seq) AS seqs, "                            \
+	"count(*) = cardinality($4) AS whole FROM gone), " kept                             \
 	"let_go AS (UPDATE {schema}postroom_lanes AS l SET in_flight = NULL, "              \
 	"locked_by = NULL, locked_until = NULL FROM mine WHERE l.lane = mine.lane "         \
-	"AND l.epoch = mine.epoch AND (SELECT so FROM gone_all)) "                          \
-	"SELECT array_agg(seq) FROM gone"
+	"AND l.epoch = mine.epoch AND (SELECT whole FROM known)) "                          \
+	"SELECT seqs FROM known"
 
 #define HISTORY                                                                             \
 	", id, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "     \
@@ -418,10 +415,9 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_asking *
  * Nearly always that is all of them, and nothing has to be looked up.
  */
 #define KEEP_GONE                                                                           \
-	SORTED("departed", "seq FROM gone")                                                 \
 	KEEP("(SELECT t.seq" HISTORY " FROM {schema}{table} AS t WHERE t.ctid = ANY ($5::tid[]) " \
-	     "AND CASE WHEN (SELECT so FROM gone_all) THEN true ELSE " AMONG("departed")    \
-	     " END) AS left_now")
+	     "AND CASE WHEN (SELECT whole FROM known) THEN true "                           \
+	     "ELSE t.seq IN (SELECT seq FROM gone) END) AS left_now")
 
 struct pgsql_step pr_pgsql_settling_lanes(bool delivered, bool forget)
 {

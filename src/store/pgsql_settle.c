@@ -257,22 +257,38 @@ static int settle_rows(struct pgsql_store *store, const struct pr_table *table,
 	return POSTROOM_OK;
 }
 
-/* Where each item with a lease of its own stands; what the answers need is here before they come. */
+static int by_seq(const void *left, const void *right, void *context)
+{
+	const postroom_delivery *items = context;
+	int64_t a = items[*(const size_t *)left].seq, b = items[*(const size_t *)right].seq;
+
+	return a < b ? -1 : a > b;
+}
+
+/*
+ * Those with leases of their own first; those of the lanes by their seqs, for the statement finds
+ * each among them. What the answers need is here before they come.
+ */
 static bool sort_out(struct pgsql_settling *settling)
 {
-	size_t count = settling->item_count, rows = 0;
+	size_t count = settling->item_count, rows = 0, flown = 0;
 
 	settling->fates = reallocarray(NULL, count + 1, sizeof(*settling->fates));
-	settling->rows = reallocarray(NULL, count + 1, sizeof(*settling->rows));
+	settling->order = reallocarray(NULL, count + 1, sizeof(*settling->order));
 	settling->landed = reallocarray(NULL, count + 1, sizeof(*settling->landed));
-	if (!settling->fates || !settling->rows || !settling->landed)
+	if (!settling->fates || !settling->order || !settling->landed)
 		return false;
 	for (size_t i = 0; i < count; i++) {
 		settling->items[i].settled = POSTROOM_LEASE_LOST;
-		if (settling->items[i].lane == 0)
-			settling->rows[rows++] = i;
+		settling->flown += settling->items[i].lane > 0;
 	}
-	settling->flown = count - rows;
+	for (size_t i = 0; i < count; i++) {
+		if (settling->items[i].lane > 0)
+			settling->order[count - settling->flown + flown++] = i;
+		else
+			settling->order[rows++] = i;
+	}
+	qsort_r(settling->order + rows, flown, sizeof(*settling->order), by_seq, settling->items);
 	return true;
 }
 
@@ -287,10 +303,11 @@ int pr_pgsql_begin_settling(struct pgsql_store *store, const struct pr_table *ta
 		return pr_err_nomem(err);
 	reset_arrays(store);
 	for (size_t i = 0; i < settling->item_count; i++) {
-		postroom_delivery *item = &settling->items[i];
+		size_t at = settling->order[i];
+		postroom_delivery *item = &settling->items[at];
 		enum pr_fate fate = pr_verdict_decide(item, policy, &store->base.random);
 
-		settling->fates[i] = fate;
+		settling->fates[at] = fate;
 		if (item->lane > 0) {
 			add_lane(store, item, known);
 			add_flown(store, item, fate);
@@ -315,7 +332,7 @@ static void read_settled(const struct pgsql_settling *settling, const PGresult *
 	for (int row = 0; row < PQntuples(result); row++) {
 		size_t number = (size_t)pr_pgsql_read_int8(result, row, 0);
 
-		settling->items[settling->rows[number - 1]].settled = POSTROOM_OK;
+		settling->items[settling->order[number - 1]].settled = POSTROOM_OK;
 	}
 }
 
@@ -412,7 +429,7 @@ int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *sett
 void pr_pgsql_release_settling(struct pgsql_settling *settling)
 {
 	free(settling->fates);
-	free(settling->rows);
+	free(settling->order);
 	free(settling->landed);
 	for (size_t i = 0; i < settling->count; i++)
 		PQclear(settling->steps[i].result);
