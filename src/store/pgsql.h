@@ -153,7 +153,7 @@ int pr_pgsql_fail_statement(PGconn *conn, const PGresult *result, const char *wh
 			    const char *doing, struct pr_err *err);
 
 /* Parameters of a statement, in text unless said otherwise. NULL is NULL. */
-#define PG_PARAMS_MAX 19
+#define PG_PARAMS_MAX 17
 struct pgsql_params {
 	int count;
 	const char *values[PG_PARAMS_MAX];
@@ -413,8 +413,9 @@ void pr_pgsql_keep_floors(struct pgsql_store *store, int64_t begun_us);
 #define PG_LANE_OF(o)                                                                       \
 	"((CASE WHEN " o "key IS NULL THEN " o "seq ELSE hashtext(" o "key) END & 63) + 1)"
 /* A lane as it is now: see the key of postroom_lanes. */
-#define PG_LANE(lane)                                                                       \
-	"(SELECT * FROM {schema}postroom_lanes AS l WHERE l.lane = " lane                    \
+#define PG_LANE(lane) PG_LANE_AND("", lane)
+#define PG_LANE_AND(columns, lane)                                                          \
+	"(SELECT *" columns " FROM {schema}postroom_lanes AS l WHERE l.lane = " lane         \
 	" ORDER BY l.epoch DESC LIMIT 1)"
 #define PG_ALL_LANES                                                                        \
 	"generate_series(1, 64) AS n CROSS JOIN LATERAL " PG_LANE("n::smallint")

@@ -173,31 +173,39 @@ static void learn_size(struct pgsql_store *store, const struct postroom_batch *b
 									    store->message_bytes / 2;
 }
 
+/* Whether the arm goes on where its last batch ended. Few are set apart, and not in order. */
+static void choose_start(struct pgsql_store *store, enum pgsql_arm arm)
+{
+	struct pgsql_reading *reading = &store->reading[arm];
+
+	reading->from_mark = arm != PG_ARM_ITSELF && reading->busy &&
+			     pr_mono_us() < reading->head_due_us;
+}
+
 /* Where the arm starts to read: at a number, or at one for each lane. */
 static void add_start(struct pgsql_store *store, const struct pr_scope *scope,
-		      struct pgsql_asking *asking)
+		      enum pgsql_slot slot, struct pgsql_asking *asking)
 {
-	struct pgsql_reading *reading = &store->reading[asking->arm];
+	bool from_mark = store->reading[asking->arm].from_mark;
 
-	reading->from_mark = reading->busy && pr_mono_us() < reading->head_due_us;
-	if (asking->arm != PG_ARM_LANES) {
-		/* Few are set apart, and they are not in the order of their numbers. */
-		reading->from_mark &= asking->arm == PG_ARM_TURN;
-		if (reading->from_mark)
-			pr_pgsql_number(&asking->params, store->mark_us);
-		else
-			pr_pgsql_number(&asking->params, asking->arm == PG_ARM_TURN ?
-								 pr_pgsql_own_floor(store, scope) : 0);
+	if (asking->arm == PG_ARM_ITSELF) {
+		pr_pgsql_number(&asking->params, 0);
+		return;
+	}
+	if (asking->arm == PG_ARM_TURN) {
+		pr_pgsql_number(&asking->params,
+				from_mark ? store->mark_us : pr_pgsql_own_floor(store, scope));
 		return;
 	}
 	pr_buf_reset(&asking->starts);
 	pr_buf_reset(&asking->epochs);
-	for (size_t lane = 1; lane <= PG_LANES; lane++) {
-		pr_pgsql_array_add_number(&asking->starts, reading->from_mark ? store->marks[lane] : 0);
-		/* No lane has that one. */
-		pr_pgsql_array_add_number(&asking->epochs, reading->from_mark ? store->epochs[lane] : -1);
+	for (size_t lane = 1; from_mark && lane <= PG_LANES; lane++) {
+		pr_pgsql_array_add_number(&asking->starts, store->marks[lane]);
+		pr_pgsql_array_add_number(&asking->epochs, store->epochs[lane]);
 	}
-	pr_pgsql_text(&asking->params, pr_pgsql_array_end(&asking->starts));
+	pr_pgsql_array_end(&asking->starts);
+	pr_pgsql_text(&asking->params,
+		      slot == PG_CLAIM_FEW ? store->floors.data : asking->starts.data);
 }
 
 /* One arm's question. bound: for expired leases, how many attempts they must have had. */
@@ -221,11 +229,13 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 	pr_pgsql_text(params, store->base.worker);
 	pr_pgsql_number(params, claim->lease_ms);
 	pr_pgsql_text(params, asking->reason);
+	if (arm != PG_ARM_EXPIRED)
+		choose_start(store, arm);
+	slot = slot_of(store, claim, arm, &floor);
 	if (arm == PG_ARM_EXPIRED)
 		pr_pgsql_number(params, bound);
 	else
-		add_start(store, &claim->scope, asking);
-	slot = slot_of(store, claim, arm, &floor);
+		add_start(store, &claim->scope, slot, asking);
 	pr_pgsql_number(params, claim->max_bytes < INT64_MAX ? (int64_t)claim->max_bytes : INT64_MAX);
 	if (arm == PG_ARM_TURN)
 		pr_pgsql_number(params, store->reading[arm].from_mark ? store->marks[0] : 0);
@@ -237,15 +247,14 @@ static int ask(struct pgsql_store *store, const struct pr_claim *claim, enum pgs
 		bool from_mark = store->reading[arm].from_mark;
 
 		pr_pgsql_text(params, pr_pgsql_array_end(&asking->epochs));
-		pr_pgsql_number(params, from_mark ? store->head_seq : INT64_MAX);
+		if (slot == PG_CLAIM_FEW)
+			pr_pgsql_number(params, floor);
+		else
+			pr_pgsql_number(params, from_mark ? store->head_seq : INT64_MAX);
 		pr_pgsql_text(params, pr_pgsql_lanes_to_read(store, !from_mark));
 		pr_pgsql_number(params, pr_pgsql_lane_quota(store, limit));
 		pr_pgsql_number(params, store->lanes_wanted);
 		pr_pgsql_text(params, pr_pgsql_own_floors(store, &claim->scope));
-		if (slot == PG_CLAIM_FEW) {
-			pr_pgsql_text(params, store->floors.data);
-			pr_pgsql_number(params, floor);
-		}
 	}
 	if (asking->starts.failed || asking->epochs.failed ||
 	    (arm == PG_ARM_LANES && store->lanes.failed))

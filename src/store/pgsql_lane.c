@@ -32,9 +32,9 @@
  *    while any message could be behind another, and leaves what is early where it is.
  *    Then the next one heeds both.
  * 8. Where there is little, most lanes are empty, and to read their rows is most of
- *    what a look costs: so a plain one reads only those of lanes that have something, and
- *    begins at the floors that a look into all has found. A lane whose floor is lower by
- *    now is left to the next one of those.
+ *    what a look costs: so a plain one looks for messages first, from the floors on that a look
+ *    into all has found, and reads only the rows of lanes that have some. A lane whose floor is
+ *    lower by now is left to the next look into all.
  */
 #include "base/time.h"
 #include "store/pgsql.h"
@@ -59,36 +59,19 @@
 	"THEN (SELECT greatest(32 / (1 + count(DISTINCT locked_by)), 1) "                   \
 	"FROM looked WHERE locked_by <> $6::uuid) END)"
 
-/*
- * Only lanes that have something; from the floors ($18, and $19 the lowest) that hold as
- * long as none is lower by now. Which of a lane's messages are seen first is nobody's promise.
- */
-#define PEEK_FLOOR(lane) "greatest(($18::bigint[])[" lane "], ($17::bigint[])[" lane "])"
-#define PEEKED                                                                              \
-	"peeked AS MATERIALIZED (SELECT lane, min(seq) AS head, count(*) AS number FROM (SELECT " PG_LANE_OF("o.") "::smallint AS lane, " \
-	"o.seq FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = ANY ($14::smallint[]) AND " FRESH \
-	" AND o.seq >= $19::bigint AND o.seq >= " PEEK_FLOOR(PG_LANE_OF("o.") "::smallint") " AND " PG_SCOPE \
-	"LIMIT $4::int) AS o GROUP BY lane), "                                              \
-	"seen AS MATERIALIZED (SELECT p.lane, l.epoch, p.head FROM peeked AS p "            \
-	"CROSS JOIN LATERAL " PG_LANE("p.lane") " AS l "                                    \
-	"WHERE l.floor >= ($18::bigint[])[p.lane] "                                         \
-	"AND lease = 'lane' AND locked_by IS NULL AND $8::text IS NULL "                    \
-	"AND $9::bigint[] IS NOT NULL AND $12::bigint[] IS NOT NULL" NO_WALL "), "
+#define EARLY_AND_BYTES                                                                     \
+	"next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, " PG_BYTES " AS bytes "
 
-/*
- * seen: of each lane, or of those that have one, the head and the epoch. fresh: what
- * stands in the index of that kind of lease.
- */
-#define MET(seen, share, from, fresh, columns)                                              \
+/* seen: of each lane the head and the epoch. fresh: what stands in the index of that kind of lease. */
+#define MET(seen, fresh, columns)                                                           \
 	PG_WITH_NOW ", " seen                                                               \
 	"mine AS MATERIALIZED (SELECT l.lane, s.head, l.epoch + 1 AS epoch FROM seen AS s " \
 	"JOIN {schema}postroom_lanes AS l ON l.lane = s.lane AND l.epoch = s.epoch "        \
 	"WHERE s.head IS NOT NULL AND l.locked_by IS NULL "                                 \
-	"ORDER BY s.head LIMIT " share " FOR UPDATE OF l SKIP LOCKED), "                    \
+	"ORDER BY s.head LIMIT " SHARE " FOR UPDATE OF l SKIP LOCKED), "                    \
 	"met AS MATERIALIZED (SELECT mine.epoch, o.* FROM mine CROSS JOIN LATERAL (SELECT mine.lane, ctid AS place, " \
-	"next_attempt_at, next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, "    \
-	PG_BYTES " AS bytes, " columns " FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = mine.lane AND " fresh \
-	" AND o.seq >= " from " AND (key IS NULL OR seq <= $13::bigint) AND " PG_SCOPE       \
+	"next_attempt_at, " EARLY_AND_BYTES ", " columns " FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = mine.lane AND " fresh \
+	" AND o.seq >= mine.head AND (key IS NULL OR seq <= $13::bigint) AND " PG_SCOPE     \
 	"ORDER BY o.seq LIMIT $15::int) AS o "                                              \
 	"LIMIT $4::int), "
 
@@ -117,15 +100,15 @@
 	"WHERE l.lane = m.lane AND l.epoch = m.epoch - 1 "                                  \
 	"AND m.lane IN (SELECT lane FROM later) AND m.lane NOT IN (SELECT lane FROM fitting)), "
 
-#define MET_AND_CHOSEN(seen, share, fresh, columns, walls)                                  \
-	MET(seen, share, "mine.head", fresh, columns)                                       \
+#define MET_AND_CHOSEN(seen, fresh, columns, walls)                                         \
+	MET(seen, fresh, columns)                                                           \
 	HOLD_BACK(walls) FITTING("", PG_BEHIND_NOTHING) CHANGED
 
 #define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
 
 /* What was seen in one row, and the messages behind it. drawn: a seq that had been given to one by now. */
-#define ANSWER(floors, due, expired, walls)                                                 \
-	"SELECT c.*, n.* FROM (SELECT count(*) AS met, "                                    \
+#define ANSWER(number, floors, due, expired, walls)                                         \
+	"SELECT c.*, n.* FROM (SELECT " number " AS met, "                                  \
 	"coalesce(pg_sequence_last_value('{schema}{table}_seq_seq'), 0) AS drawn, "         \
 	floors " AS floors, "                                                               \
 	due " AS due, " expired " AS expired, " walls " AS walls FROM met) AS n "           \
@@ -134,7 +117,7 @@
 
 #define KEYED "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL"
 #define CLAIM_ROWS                                                                          \
-	MET_AND_CHOSEN(LOOKED("row", KEYED, ""), SHARE, KEYED, "seq, key, topic, namespace", "true") \
+	MET_AND_CHOSEN(LOOKED("row", KEYED, ""), KEYED, "seq, key, topic, namespace", "true") \
 	"passed AS (UPDATE {schema}postroom_lanes AS l SET epoch = f.epoch "                \
 	"FROM (SELECT DISTINCT lane, epoch FROM fitting) AS f "                             \
 	"WHERE l.lane = f.lane AND l.epoch = f.epoch - 1), "                                \
@@ -144,7 +127,7 @@
 	"SELECT place FROM fitting)) RETURNING {columns}, status = 'dead' AS buried, "      \
 	PG_LANE_OF("") "::int AS of_lane, ((SELECT each FROM epochs))[" PG_LANE_OF("") "::int] " \
 	"AS of_epoch, next_attempt_at AS due, ctid AS place) "                              \
-	ANSWER("NULL::text", "true", "true", "false")
+	ANSWER("count(*)", "NULL::text", "true", "true", "false")
 
 #define ANY_WALL                                                                            \
 	"(" ANY("key IS NOT NULL AND apart = 1 AND status IN ('pending', '{active}')")      \
@@ -156,36 +139,72 @@
 #define NO_WALL " AND NOT " WALLED
 
 #define FRESH "o.status = 'pending' AND o.apart = 0"
-#define LEASE_THEM(floors, expired, walls)                                                       \
+#define LEASE(from, by)                                                                     \
 	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "          \
 	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                \
-	"epoch = f.epoch, in_flight = f.seqs FROM (SELECT lane, epoch, array_agg(seq) AS seqs " \
-	"FROM fitting GROUP BY lane, epoch) AS f "                                          \
-	"WHERE l.lane = f.lane AND l.epoch = f.epoch - 1), "                                \
+	"epoch = f.epoch, in_flight = f.seqs FROM " from " AS f "                           \
+	"WHERE " by " AND l.epoch = f.epoch - 1), "
+#define ANY_DUE ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT)
+
+#define LEASE_LOOKED                                                                        \
+	LEASE("(SELECT lane, epoch, array_agg(seq) AS seqs FROM fitting GROUP BY lane, epoch)", \
+	      "l.lane = f.lane")                                                            \
 	"claimed AS NOT MATERIALIZED (SELECT {columns}, NULL::boolean AS buried, "          \
 	"lane::int AS of_lane, "                                                            \
 	"epoch AS of_epoch, next_attempt_at AS due, place FROM fitting) "                   \
-	ANSWER(floors, ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT), \
-	       expired, walls)
+	ANSWER("count(*)", "(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",     \
+	       ANY_DUE, ANY("status = '{active}' AND locked_until < " PG_AT)                \
+	       " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")", WALLED)
 
-#define LEASE_LOOKED                                                                        \
-	LEASE_THEM("(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",             \
-		   ANY("status = '{active}' AND locked_until < " PG_AT)                     \
-		   " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")", WALLED)
-/* What others have in flight may be all that was seen: that hides the rest as a wall does. */
-#define HIDDEN                                                                              \
-	"(SELECT sum(number) >= $4::int FROM peeked) AND NOT EXISTS (SELECT FROM met)"
+/*
+ * Where there is little: all of it, from the floors ($9, and $13 the lowest) that hold as long
+ * as none is lower by now, lane by lane; then the rows of these lanes, each found again where this
+ * statement has seen it (spot). To set such a statement up is most of what it costs, each column in
+ * each of its parts: so what a message is made of is read at the end. If there is more than may be
+ * taken, if only because of what others have in flight, nothing is: that hides the rest as a wall does.
+ * $8, $12, $15 and $16 are for other looks.
+ */
+#define PEEK_FLOOR(lane) "greatest(($9::bigint[])[" lane "], ($17::bigint[])[" lane "])"
+#define PEEKED                                                                              \
+	"peeked AS MATERIALIZED (SELECT lane, count(*) AS number, sum(bytes) AS bytes, "    \
+	"array_agg(seq) FILTER (WHERE NOT early) AS seqs, "                                 \
+	"array_agg(place) FILTER (WHERE NOT early) AS places FROM ("                        \
+	"SELECT " PG_LANE_OF("o.") "::smallint AS lane, seq, ctid AS place, " EARLY_AND_BYTES \
+	"FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = ANY ($14::smallint[]) AND " \
+	FRESH " AND o.seq >= $13::bigint AND o.seq >= "                                     \
+	PEEK_FLOOR(PG_LANE_OF("o.") "::smallint") " AND " PG_SCOPE                          \
+	"LIMIT $4::int::bigint + 1) AS o GROUP BY lane), "
+#define TOO_MUCH "(SELECT too_much FROM met)"
+#define CLAIM_FEW                                                                           \
+	PG_WITH_NOW ", " WALLS PEEKED                                                       \
+	"seen AS MATERIALIZED (SELECT p.*, l.epoch, l.spot FROM peeked AS p "               \
+	"CROSS JOIN LATERAL " PG_LANE_AND(", ctid AS spot", "p.lane") " AS l "              \
+	"WHERE l.floor >= ($9::bigint[])[p.lane] AND lease = 'lane' AND locked_by IS NULL " \
+	"AND $8::text IS NULL AND $12::bigint[] IS NOT NULL AND $15::int > 0 AND $16::int > 0" \
+	NO_WALL "), "                                                                       \
+	"mine AS MATERIALIZED (SELECT s.lane, number, bytes, seqs, places, spot, "          \
+	"l.epoch + 1 AS epoch FROM seen AS s "                                              \
+	"JOIN {schema}postroom_lanes AS l ON l.ctid = s.spot AND l.epoch = s.epoch "        \
+	"WHERE l.locked_by IS NULL FOR UPDATE OF l SKIP LOCKED), "                          \
+	"met AS MATERIALIZED (SELECT coalesce(sum(number), 0)::bigint AS number, "          \
+	"coalesce(sum(bytes) > $10::bigint OR (SELECT sum(number) FROM peeked) > $4::int, false) " \
+	"AS too_much FROM mine), "                                                          \
+	LEASE("(SELECT * FROM mine WHERE seqs IS NOT NULL AND NOT " TOO_MUCH ")", "l.ctid = f.spot") \
+	"claimed AS NOT MATERIALIZED (SELECT {columns}, NULL::boolean AS buried, "          \
+	"lane::int AS of_lane, epoch AS of_epoch, next_attempt_at AS due, place "           \
+	"FROM (SELECT lane, epoch, unnest(places) AS place FROM mine WHERE NOT " TOO_MUCH ") AS m " \
+	"JOIN {schema}{table} AS t ON t.ctid = place) "                                     \
+	ANSWER("number", "NULL::text", ANY_DUE, "NULL::boolean",                            \
+	       "coalesce(" WALLED " OR too_much, false)")
+
 static const char claim_rows[] = CLAIM_ROWS;
 static const char claim_lanes[] =
-	MET_AND_CHOSEN(WALLS LOOKED("lane", FRESH, ""), SHARE, FRESH, "{columns}", WALLED)
+	MET_AND_CHOSEN(WALLS LOOKED("lane", FRESH, ""), FRESH, "{columns}", WALLED)
 	LEASE_LOOKED;
 static const char claim_plain[] =
-	MET(WALLS LOOKED("lane", FRESH, NO_WALL), SHARE, "mine.head", FRESH, "{columns}")
+	MET(WALLS LOOKED("lane", FRESH, NO_WALL), FRESH, "{columns}")
 	FITTING("NOT ", "WHERE true") LEASE_LOOKED;
-static const char claim_few[] =
-	MET(WALLS PEEKED, "$16::int", PEEK_FLOOR("mine.lane"), FRESH, "{columns}")
-	FITTING("NOT ", "WHERE true")
-	LEASE_THEM("NULL::text", "NULL::boolean", "coalesce(" WALLED " OR (" HIDDEN "), false)");
+static const char claim_few[] = CLAIM_FEW;
 
 const char *pr_pgsql_lanes_sql(enum pgsql_slot slot)
 {

@@ -388,11 +388,8 @@ static void put_off_meanwhile(enum pgsql_slot slot)
 	make_odd();
 	sql(app, "CREATE FUNCTION odd.unnest(smallint[]) RETURNS SETOF smallint LANGUAGE sql AS "
 		 "'" WAIT "SELECT pg_catalog.unnest($1)'");
-	sql(app, "CREATE FUNCTION odd.least_of(bigint, bigint) RETURNS bigint LANGUAGE sql AS "
-		 "'" WAIT "SELECT least($1, $2)'");
-	sql(app, "CREATE AGGREGATE odd.min(bigint) (SFUNC = odd.least_of, STYPE = bigint)");
 	sql(app, "CREATE FUNCTION odd.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
-		 "'SELECT pg_catalog.clock_timestamp() + interval ''1 hour'' '");
+		 "'" WAIT "SELECT pg_catalog.clock_timestamp() + interval ''1 hour'' '");
 	open_odd(&claimer);
 	pgsql_store(claimer.by)->plain = slot != PG_CLAIM_LANES;
 	pgsql_store(claimer.by)->few = slot == PG_CLAIM_FEW;
@@ -425,4 +422,57 @@ LANE_TEST(D6_what_was_put_off_meanwhile_is_not_claimed_by_a_plain_look)
 LANE_TEST(D6_what_was_put_off_meanwhile_is_not_claimed_by_who_reads_few_lanes)
 {
 	put_off_meanwhile(PG_CLAIM_FEW);
+}
+
+static size_t claim_from_few(void)
+{
+	struct postroom_batch batch = { 0 };
+	struct pgsql_store *own = pgsql_store(store);
+	struct pr_err err = { 0 };
+	size_t count;
+
+	own->few = own->plain = own->floors.len > 0;
+	own->walls_until_us = 0;
+	CHECK_MSG(store->ops->claim(store, &pr_table_outbox, &some, &batch, &err) >= 0, "%s", err.text);
+	count = batch.count;
+	pr_batch_release(&batch);
+	return count;
+}
+
+/* What was not little after all is there without another wait. */
+LANE_TEST(D3_who_reads_few_lanes_and_finds_more_than_fits_a_batch_fills_it)
+{
+	CHECK_INT(claim_from_few(), 0); /* into all of them, for the floors */
+	put_some(30, NULL);
+	CHECK_INT(claim_from_few(), 10);
+	CHECK_INT(claim_from_few(), 10);
+	CHECK(pgsql_store(store)->slots[0][PG_CLAIM_FEW].prepared);
+}
+
+LANE_TEST(D8_who_reads_few_lanes_takes_no_more_bytes_than_it_may)
+{
+	CHECK_INT(claim_from_few(), 0);
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, body) "
+		 "SELECT 't', 'null', decode(repeat('00', 300000), 'hex') FROM generate_series(1, 5)");
+	CHECK_INT(claim_from_few(), 3);
+	CHECK(pgsql_store(store)->slots[0][PG_CLAIM_FEW].prepared);
+}
+
+/* Its row is not where it was seen: then it is leased all the same, or left. */
+LANE_TEST(C3_who_reads_few_lanes_claims_nothing_without_a_lease_however_a_lane_is_rewritten)
+{
+	struct claimer claimer = { 0 };
+	size_t count;
+
+	make_odd();
+	sql(app, "CREATE FUNCTION odd.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
+		 "'" WAIT "SELECT pg_catalog.clock_timestamp()'");
+	open_odd(&claimer);
+	pgsql_store(claimer.by)->plain = pgsql_store(claimer.by)->few = true;
+	put_some(4, NULL);
+	start_claimer(&claimer, PG_ARM_LANES);
+	sql(app, "UPDATE postroom_lanes SET floor = floor WHERE lane %% 2 = 0");
+	count = end_claimer(&claimer);
+	CHECK(count >= 2);
+	CHECK_INT(number(app, "(SELECT sum(cardinality(in_flight)) FROM postroom_lanes)"), count);
 }
