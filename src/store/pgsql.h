@@ -107,7 +107,7 @@ struct pgsql_store {
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
 	bool plain;		 /* the last look left nothing of what it met */
 	bool few;		 /* and that was little */
-	bool barred;		 /* by walls, which the last look did not heed */
+	bool barred;		 /* by walls, which the last look did not heed, or by more than fits */
 	int64_t walls_until_us;	 /* there are some; then it is tried whether there still are */
 	struct pr_buf floors;	 /* of all lanes, when they were last looked at: bigint[] */
 	/* See pgsql_floor.c. */

@@ -139,16 +139,16 @@
 #define NO_WALL " AND NOT " WALLED
 
 #define FRESH "o.status = 'pending' AND o.apart = 0"
-#define LEASE(from, by)                                                                     \
+#define LEASE(from, by, returning)                                                          \
 	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "          \
 	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                \
 	"epoch = f.epoch, in_flight = f.seqs FROM " from " AS f "                           \
-	"WHERE " by " AND l.epoch = f.epoch - 1), "
+	"WHERE " by " AND l.epoch = f.epoch - 1" returning "), "
 #define ANY_DUE ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT)
 
 #define LEASE_LOOKED                                                                        \
 	LEASE("(SELECT lane, epoch, array_agg(seq) AS seqs FROM fitting GROUP BY lane, epoch)", \
-	      "l.lane = f.lane")                                                            \
+	      "l.lane = f.lane", "")                                                        \
 	"claimed AS NOT MATERIALIZED (SELECT {columns}, NULL::boolean AS buried, "          \
 	"lane::int AS of_lane, "                                                            \
 	"epoch AS of_epoch, next_attempt_at AS due, place FROM fitting) "                   \
@@ -159,9 +159,11 @@
 /*
  * Where there is little: all of it, from the floors ($9, and $13 the lowest) that hold as long
  * as none is lower by now, lane by lane; then the rows of these lanes, each found again where this
- * statement has seen it (spot). To set such a statement up is most of what it costs, each column in
- * each of its parts: so what a message is made of is read at the end. If there is more than may be
- * taken, if only because of what others have in flight, nothing is: that hides the rest as a wall does.
+ * statement has seen it (spot). One that was rewritten meanwhile may be found in its new place or not,
+ * by version and plan: so what is claimed is what was leased. To set such a statement up is most of what
+ * it costs, each column in each of its parts: so what a message is made of is read at the end. If there
+ * is more than may be taken, if only because of what others have in flight, nothing is: that hides the
+ * rest as a wall does.
  * $8, $12, $15 and $16 are for other looks.
  */
 #define PEEK_FLOOR(lane) "greatest(($9::bigint[])[" lane "], ($17::bigint[])[" lane "])"
@@ -174,25 +176,25 @@
 	FRESH " AND o.seq >= $13::bigint AND o.seq >= "                                     \
 	PEEK_FLOOR(PG_LANE_OF("o.") "::smallint") " AND " PG_SCOPE                          \
 	"LIMIT $4::int::bigint + 1) AS o GROUP BY lane), "
-#define TOO_MUCH "(SELECT too_much FROM met)"
+#define TOO_MANY "(SELECT coalesce(sum(number) > $4::int, false) FROM peeked)"
 #define CLAIM_FEW                                                                           \
 	PG_WITH_NOW ", " WALLS PEEKED                                                       \
 	"seen AS MATERIALIZED (SELECT p.*, l.epoch, l.spot FROM peeked AS p "               \
 	"CROSS JOIN LATERAL " PG_LANE_AND(", ctid AS spot", "p.lane") " AS l "              \
 	"WHERE l.floor >= ($9::bigint[])[p.lane] AND lease = 'lane' AND locked_by IS NULL " \
-	"AND $8::text IS NULL AND $12::bigint[] IS NOT NULL AND $15::int > 0 AND $16::int > 0" \
-	NO_WALL "), "                                                                       \
+	"AND $8::text IS NULL AND $12::bigint[] IS NOT NULL AND $15::int > 0 AND $16::int > 0 " \
+	"AND NOT " TOO_MANY NO_WALL "), "                                                   \
 	"mine AS MATERIALIZED (SELECT s.lane, number, bytes, seqs, places, spot, "          \
 	"l.epoch + 1 AS epoch FROM seen AS s "                                              \
 	"JOIN {schema}postroom_lanes AS l ON l.ctid = s.spot AND l.epoch = s.epoch "        \
 	"WHERE l.locked_by IS NULL FOR UPDATE OF l SKIP LOCKED), "                          \
 	"met AS MATERIALIZED (SELECT coalesce(sum(number), 0)::bigint AS number, "          \
-	"coalesce(sum(bytes) > $10::bigint OR (SELECT sum(number) FROM peeked) > $4::int, false) " \
-	"AS too_much FROM mine), "                                                          \
-	LEASE("(SELECT * FROM mine WHERE seqs IS NOT NULL AND NOT " TOO_MUCH ")", "l.ctid = f.spot") \
+	"coalesce(sum(bytes) > $10::bigint, false) OR " TOO_MANY " AS too_much FROM mine), " \
+	LEASE("(SELECT * FROM mine WHERE seqs IS NOT NULL AND NOT (SELECT too_much FROM met))", \
+	      "l.ctid = f.spot", " RETURNING f.lane, f.epoch, f.places")                    \
 	"claimed AS NOT MATERIALIZED (SELECT {columns}, NULL::boolean AS buried, "          \
 	"lane::int AS of_lane, epoch AS of_epoch, next_attempt_at AS due, place "           \
-	"FROM (SELECT lane, epoch, unnest(places) AS place FROM mine WHERE NOT " TOO_MUCH ") AS m " \
+	"FROM (SELECT lane, epoch, unnest(places) AS place FROM leased) AS m "              \
 	"JOIN {schema}{table} AS t ON t.ctid = place) "                                     \
 	ANSWER("number", "NULL::text", ANY_DUE, "NULL::boolean",                            \
 	       "coalesce(" WALLED " OR too_much, false)")

@@ -443,6 +443,11 @@ static size_t claim_from_few(void)
 LANE_TEST(D3_who_reads_few_lanes_and_finds_more_than_fits_a_batch_fills_it)
 {
 	CHECK_INT(claim_from_few(), 0); /* into all of them, for the floors */
+	put_some(10, NULL);
+	CHECK_INT(claim_from_few(), 10);
+	CHECK(!pgsql_store(store)->barred);
+	sql(app, "TRUNCATE postroom_outbox");
+	sql(app, "UPDATE postroom_lanes SET locked_by = NULL, locked_until = NULL, in_flight = NULL");
 	put_some(30, NULL);
 	CHECK_INT(claim_from_few(), 10);
 	CHECK_INT(claim_from_few(), 10);
@@ -471,6 +476,7 @@ LANE_TEST(C3_who_reads_few_lanes_claims_nothing_without_a_lease_however_a_lane_i
 	pgsql_store(claimer.by)->plain = pgsql_store(claimer.by)->few = true;
 	put_some(4, NULL);
 	start_claimer(&claimer, PG_ARM_LANES);
+	CHECK(pgsql_store(claimer.by)->slots[0][PG_CLAIM_FEW].prepared);
 	sql(app, "UPDATE postroom_lanes SET floor = floor WHERE lane %% 2 = 0");
 	count = end_claimer(&claimer);
 	CHECK(count >= 2);

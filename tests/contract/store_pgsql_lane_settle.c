@@ -67,6 +67,22 @@ LANE_TEST(A1_what_a_rewrite_has_moved_is_settled_by_a_turn)
 	pr_batch_release(&next);
 }
 
+/* Plain SQL gives times of its own: then a batch is not in the order of its numbers. */
+LANE_TEST(A1_in_whatever_order_a_batch_is_one_short_statement_settles_it)
+{
+	postroom_batch *batch;
+
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, next_attempt_at) "
+		 "SELECT 't', '1', now() - n * interval '1 minute' FROM generate_series(1, 9) AS n");
+	batch = CLAIM(.limit = 100);
+	CHECK(items_of(batch, 9)[0].seq > items_of(batch, 9)[8].seq);
+	CHECK_INT(postroom_ack(store, batch, items_of(batch, 9), 9), POSTROOM_OK);
+	postroom_batch_free(batch);
+	CHECK_INT(rows("delivered"), 9);
+	CHECK(pgsql_store(store)->slots[0][PG_SETTLE_DELIVERED_KEEP].prepared);
+	CHECK(!pgsql_store(store)->slots[0][PG_SETTLE_LANES_KEEP].prepared);
+}
+
 /* Where a message was, another may stand when it is settled. */
 LANE_TEST(A2_who_took_the_place_of_a_message_is_not_settled_for_it)
 {
