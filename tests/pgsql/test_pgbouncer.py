@@ -80,8 +80,10 @@ def D5_every_command_works_through_a_pooler(bouncer, server, postroom, sql, tmp_
     assert kept(server) == []
 
 
-def D3_relays_that_share_a_pool_do_not_disturb_each_other(bouncer, server, postroom, relay, tmp_path):
+@pytest.mark.parametrize('kind', ['row', 'lane'])
+def D3_relays_that_share_a_pool_do_not_disturb_each_other(bouncer, server, postroom, relay, tmp_path, kind):
     """Three relays with nine sessions on two of the server's; nobody rings, so they look by themselves."""
+    postroom.ok('lease', kind)
     relays = [relay('--to', 'file:out', '--batch-size', '10', '--log-level', 'warn') for _ in range(3)]
     for n in range(30):
         postroom.enqueue('t', str(n))
