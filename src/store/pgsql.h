@@ -108,7 +108,7 @@ struct pgsql_store {
 	bool plain;		 /* the last look left nothing of what it met */
 	bool few;		 /* and that was little */
 	bool barred;		 /* by walls, which the last look did not heed, or by more than fits */
-	int64_t walls_until_us;	 /* there are some; then it is tried whether there still are */
+	int64_t walls_until_us;	 /* there are some, or were more than fit; then it is tried whether there still are */
 	struct pr_buf floors;	 /* of all lanes, when they were last looked at: bigint[] */
 	/* See pgsql_floor.c. */
 	int64_t look_us;	 /* what the last look into all lanes took */

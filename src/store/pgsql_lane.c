@@ -144,14 +144,15 @@
 	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                \
 	"epoch = f.epoch, in_flight = f.seqs FROM " from " AS f "                           \
 	"WHERE " by " AND l.epoch = f.epoch - 1" returning "), "
+#define CLAIMED(from)                                                                       \
+	"claimed AS NOT MATERIALIZED (SELECT {columns}, NULL::boolean AS buried, "          \
+	"lane::int AS of_lane, epoch AS of_epoch, next_attempt_at AS due, place FROM " from ") "
 #define ANY_DUE ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT)
 
 #define LEASE_LOOKED                                                                        \
 	LEASE("(SELECT lane, epoch, array_agg(seq) AS seqs FROM fitting GROUP BY lane, epoch)", \
 	      "l.lane = f.lane", "")                                                        \
-	"claimed AS NOT MATERIALIZED (SELECT {columns}, NULL::boolean AS buried, "          \
-	"lane::int AS of_lane, "                                                            \
-	"epoch AS of_epoch, next_attempt_at AS due, place FROM fitting) "                   \
+	CLAIMED("fitting")                                                                  \
 	ANSWER("count(*)", "(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",     \
 	       ANY_DUE, ANY("status = '{active}' AND locked_until < " PG_AT)                \
 	       " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")", WALLED)
@@ -192,12 +193,9 @@
 	"coalesce(sum(bytes) > $10::bigint, false) OR " TOO_MANY " AS too_much FROM mine), " \
 	LEASE("(SELECT * FROM mine WHERE seqs IS NOT NULL AND NOT (SELECT too_much FROM met))", \
 	      "l.ctid = f.spot", " RETURNING f.lane, f.epoch, f.places")                    \
-	"claimed AS NOT MATERIALIZED (SELECT {columns}, NULL::boolean AS buried, "          \
-	"lane::int AS of_lane, epoch AS of_epoch, next_attempt_at AS due, place "           \
-	"FROM (SELECT lane, epoch, unnest(places) AS place FROM leased) AS m "              \
-	"JOIN {schema}{table} AS t ON t.ctid = place) "                                     \
-	ANSWER("number", "NULL::text", ANY_DUE, "NULL::boolean",                            \
-	       "coalesce(" WALLED " OR too_much, false)")
+	CLAIMED("(SELECT lane, epoch, unnest(places) AS place FROM leased) AS m "           \
+		"JOIN {schema}{table} AS t ON t.ctid = place")                              \
+	ANSWER("number", "NULL::text", ANY_DUE, "NULL::boolean", WALLED " OR too_much")
 
 static const char claim_rows[] = CLAIM_ROWS;
 static const char claim_lanes[] =
