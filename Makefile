@@ -5,10 +5,10 @@ PREFIX ?= /usr/local
 all: build/build.ninja ## build the program and the library into build/ (the default)
 	@ninja -C build
 
-# What is there counts, wherever it came from; only a machine that lacks something gets packages.
+# Tools that are already present are used; packages are installed only if something is missing.
 build/build.ninja:
 	@{ command -v meson && command -v ninja && command -v pkg-config && \
-		pkg-config --exists sqlite3 libpq libcrypto yaml-0.1 libcurl hiredis librabbitmq rdkafka libnats; } >/dev/null 2>&1 || tools/install build
+		pkg-config --exists sqlite3 libpq libcrypto yaml-0.1 libcurl hiredis librabbitmq rdkafka libnats libmicrohttpd; } >/dev/null 2>&1 || tools/install build
 	@mkdir -p build; meson setup build >build/setup.log 2>&1 || { cat build/setup.log; exit 1; }
 
 demo: build/build.ninja ## see the product do its job, in under a minute
@@ -32,11 +32,18 @@ install: all ## install into PREFIX (/usr/local), below DESTDIR if set
 	@meson configure build -Dprefix="$(abspath $(PREFIX))"
 	@DESTDIR="$(DESTDIR)" meson install -C build
 
+docs: ## build the documentation as HTML into build/site/
+	@command -v cmark-gfm >/dev/null && command -v mandoc >/dev/null || tools/install docs
+	@tools/docs
+
 format: ## bring all C files into shape with clang-format
 	@command -v clang-format >/dev/null || tools/install lint
 	@clang-format -i $$(git ls-files '*.c' '*.h')
 
-lint: all ## read all C files with clang-tidy
+lint: all ## check budgets of files, functions and structs, and the words of the glossary
+	@tools/lint
+
+analyze: all ## read all C files with clang-tidy and its static analyzer (minutes)
 	@command -v clang-tidy >/dev/null || tools/install lint
 	@git ls-files 'src/*.c' | xargs -P "$$(nproc)" -n 4 clang-tidy -p build --quiet
 
@@ -46,4 +53,4 @@ clean: ## remove everything that was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 25
 
-.PHONY: all demo check check-postgres-versions soak bench install format lint clean help
+.PHONY: all demo check check-postgres-versions soak bench install docs format lint analyze clean help

@@ -13,11 +13,11 @@ const char *url;
 int64_t count, batch_size, clients;
 atomic_llong done;
 
-void must(int ok, const char *what, PGconn *conn)
+void must(int ok, const char *step, PGconn *conn)
 {
 	if (ok)
 		return;
-	fprintf(stderr, "bare loop: %s: %s\n", what, conn ? PQerrorMessage(conn) : "");
+	fprintf(stderr, "bare loop: %s: %s\n", step, conn ? PQerrorMessage(conn) : "");
 	exit(1);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the bare loops over libpq share. Whatever goes wrong ends the program. */
+/* Shared by the bare loops over libpq. Any error ends the program. */
 #ifndef BENCH_BARE_H
 #define BENCH_BARE_H
 
@@ -12,7 +12,7 @@
 
 #define WORKERS_MAX 64
 
-/* Whatever the statistics say: they are of a table that is usually empty. */
+/* The planner's statistics mislead it: they describe a table that is usually empty. */
 #define SETTINGS                                                                                   \
 	"SET enable_seqscan = off; SET enable_bitmapscan = off; "                                  \
 	"SET jit = off; SET plan_cache_mode = force_generic_plan"
@@ -27,7 +27,7 @@ extern const char *url;
 extern int64_t count, batch_size, clients;
 extern atomic_llong done;
 
-void must(int ok, const char *what, PGconn *conn);
+void must(int ok, const char *step, PGconn *conn);
 int64_t now_us(clockid_t clock);
 
 PGconn *connect_to(void);

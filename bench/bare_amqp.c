@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a RabbitMQ takes without a relay and a database in front of it: persistent
+  * Throughput of RabbitMQ without a relay and a database in front of it: persistent
  * messages with as many headers as the sink gives them, confirmed in batches.
  *
  *	bare_amqp PORT QUEUE COUNT BATCH CLIENTS SIZE	prints the seconds that it took
  *	bare_amqp PORT QUEUE	a new queue; prints how many messages the old one had
  */
-#include <amqp.h>
-#include <amqp_tcp_socket.h>
+#include "broker/amqp/rabbitmq.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,11 +34,11 @@ static const char *queue;
 static uint64_t count, batch;
 static char *content;
 
-static void must(int ok, const char *what)
+static void must(int ok, const char *step)
 {
 	if (ok)
 		return;
-	fprintf(stderr, "bare_amqp: %s\n", what);
+	fprintf(stderr, "bare_amqp: %s\n", step);
 	exit(1);
 }
 
@@ -115,7 +115,7 @@ static void *publish(void *context)
 	return NULL;
 }
 
-/* A quorum queue is what RabbitMQ advises where no message may be lost; it is always durable. */
+/* A quorum queue is step RabbitMQ advises where no message may be lost; it is always durable. */
 static void renew_queue(void)
 {
 	amqp_connection_state_t conn = connect_to();
@@ -127,11 +127,11 @@ static void renew_queue(void)
 	const amqp_queue_delete_ok_t *old = amqp_queue_delete(conn, 1, amqp_cstring_bytes(queue), 0,
 							      0);
 
-	must(old != NULL, "the queue can not be deleted");
+	must(old != NULL, "cannot delete the queue");
 	printf("%u\n", old->message_count);
 	must(amqp_queue_declare(conn, 1, amqp_cstring_bytes(queue), 0, 1, 0, 0,
 				(amqp_table_t){ 1, &type }) != NULL,
-	     "the queue can not be declared");
+	     "cannot declare the queue");
 	amqp_destroy_connection(conn);
 }
 

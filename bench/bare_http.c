@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bare loop that the HTTP sink is measured against: the requests that it
- * would send, all of the same message, by nothing but libcurl.
+  * would send, all of the same message, with libcurl alone.
  *
  *	bare_http URL COUNT CONNECTIONS SIZE	prints the seconds that COUNT requests took
  */
@@ -22,11 +22,11 @@ static const char *const lines[] = {
 	"Expect:",
 };
 
-static void must(int ok, const char *what)
+static void must(int ok, const char *step)
 {
 	if (ok)
 		return;
-	fprintf(stderr, "bare_http: %s\n", what);
+	fprintf(stderr, "bare_http: %s\n", step);
 	exit(1);
 }
 

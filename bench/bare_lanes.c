@@ -10,7 +10,7 @@
  *
  * Prints the seconds taken and the bytes of WAL a message. keep: what is delivered
  * goes to the history. The tables come from `postroom migrate` and `postroom lease
- * lane`, and must stand in the search_path.
+  * lane`, and must be in the search_path.
  */
 #include "bare.h"
 
@@ -24,8 +24,8 @@
 #define LANE "((CASE WHEN key IS NULL THEN seq ELSE hashtext(key) END & 63) + 1)"
 
 /*
- * $1 lane, $2 limit, $3 worker, $4 the epoch that the worker knows: whoever had
- * the lane in between has changed it, and then nothing is claimed.
+  * $1 lane, $2 limit, $3 worker, $4 the epoch that the worker knows: if another worker had
+  * the lane in between, the epoch has changed, and nothing is claimed.
  */
 #define CLAIM                                                                                      \
 	"WITH met AS MATERIALIZED (SELECT " COLUMNS ", ctid FROM postroom_outbox "                 \
@@ -124,7 +124,7 @@ static void take_rows(struct worker *worker, const PGresult *result)
 }
 
 /* Settles one batch and claims the next, of that lane. */
-static void pass(struct worker *worker, int lane)
+static void run_pass(struct worker *worker, int lane)
 {
 	int settling = worker->count;
 	PGresult *result;
@@ -154,11 +154,11 @@ static void *drain(void *thread)
 	open_worker(&worker, number);
 	for (int lane = 1 + number; lane <= LANES; lane += (int)clients) {
 		do
-			pass(&worker, lane);
+			run_pass(&worker, lane);
 		while (worker.count == batch_size);
 	}
 	if (worker.count > 0)
-		pass(&worker, worker.lane);
+		run_pass(&worker, worker.lane);
 	PQfinish(worker.conn);
 	free(worker.places.data);
 	free(worker.copies.data);

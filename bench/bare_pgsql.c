@@ -13,7 +13,7 @@
  *
  * All but the last print the seconds taken and the bytes of WAL a message. With
  * KEYS every message has one of so many keys, at random. The tables come from
- * `postroom migrate`, and must stand in the search_path.
+  * `postroom migrate`, and must be in the search_path.
  */
 #include "bare.h"
 
@@ -60,19 +60,19 @@
 	"updated_at = " NOW " WHERE ctid = ANY (ARRAY(SELECT ctid FROM fitting)) "                 \
 	"RETURNING " COLUMNS
 
-/* $1 ids, $2 fences, $3 worker, $4 fates, $5 reasons, $6 delays */
+/* $1 ids, $2 fencing tokens, $3 worker, $4 dispositions, $5 reasons, $6 delays */
 #define SETTLE                                                                                     \
 	"WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at) "                               \
 	"UPDATE postroom_outbox AS t SET "                                                         \
-	"status = (ARRAY['pending', 'delivered', 'pending', 'dead'])[v.fate + 1], "                \
-	"attempts = CASE v.fate WHEN 0 THEN greatest(attempts - 1, 0) ELSE attempts END, "         \
-	"next_attempt_at = CASE v.fate WHEN 2 "                                                    \
+	"status = (ARRAY['pending', 'delivered', 'pending', 'dead'])[v.disposition + 1], "         \
+	"attempts = CASE v.disposition WHEN 0 THEN greatest(attempts - 1, 0) ELSE attempts END, "  \
+	"next_attempt_at = CASE v.disposition WHEN 2 "                                             \
 	"THEN " NOW " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "             \
-	"last_error = CASE v.fate WHEN 1 THEN NULL ELSE v.reason END, "                            \
-	"delivered_at = CASE v.fate WHEN 1 THEN " NOW " ELSE delivered_at END, "                   \
+	"last_error = CASE v.disposition WHEN 1 THEN NULL ELSE v.reason END, "                     \
+	"delivered_at = CASE v.disposition WHEN 1 THEN " NOW " ELSE delivered_at END, "            \
 	"locked_by = NULL, locked_until = NULL, updated_at = " NOW " "                             \
 	"FROM unnest($1::uuid[], $2::bigint[], $4::int[], $5::text[], $6::bigint[]) "              \
-	"WITH ORDINALITY AS v(id, fence, fate, reason, delay, n) "                                 \
+	"WITH ORDINALITY AS v(id, fence, disposition, reason, delay, n) "                          \
 	"WHERE t.id = ANY (ARRAY[v.id]) AND CASE WHEN t.claims = v.fence "                         \
 	"THEN t.status = 'processing' AND t.locked_by = $3::uuid END RETURNING v.n"
 
@@ -221,7 +221,7 @@ static void send_settle(struct worker *worker)
 	     worker->conn);
 }
 
-/* What a sink would need is copied; the marks are those of the last row. */
+/* Copies the columns that a sink would need; the positions are those of the last row. */
 static void take_rows(struct worker *worker, const PGresult *result, FILE *out)
 {
 	for (int i = 0; i < ARRAYS; i++)
@@ -251,7 +251,7 @@ static void take_rows(struct worker *worker, const PGresult *result, FILE *out)
 }
 
 /* Settles one batch and claims the next: one round trip, one commit (unless two are the point). */
-static void pass(struct worker *worker, FILE *out)
+static void run_pass(struct worker *worker, FILE *out)
 {
 	int64_t begun = now_us(CLOCK_MONOTONIC);
 	int settling = worker->count;
@@ -290,7 +290,7 @@ static void *drain(void *thread)
 	PQenterPipelineMode(worker.conn);
 	do {
 		again = worker.count > 0;
-		pass(&worker, NULL);
+		run_pass(&worker, NULL);
 	} while (worker.count > 0 || again);
 	close_worker(&worker);
 	return NULL;
@@ -307,8 +307,8 @@ static void fill_seeds(void)
 	PQfinish(conn);
 }
 
-/* Sleeps until a producer rings; looks again soon, for who inserted before and commits only now. */
-static void wait_for_bell(PGconn *conn, int ms)
+/* Sleeps until a producer notifies. Polls soon afterwards for transactions that commit late. */
+static void wait_for_notification(PGconn *conn, int ms)
 {
 	struct pollfd poll_in = { .fd = PQsocket(conn), .events = POLLIN };
 	PGnotify *notify;
@@ -324,17 +324,17 @@ static void wait_for_bell(PGconn *conn, int ms)
 }
 
 /*
- * Says for how long producers are to ring. The value of a sequence is seen at
- * once, so nobody waits for the disk.
+  * Sets the notify deadline. The value of a sequence is visible at once, without
+  * waiting for the disk.
  */
-#define BELL                                                                                       \
+#define DEADLINE                                                                                   \
 	"SELECT set_config('synchronous_commit', 'off', true), setval('postroom_sleepers', "       \
 	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1::bigint)"
 
-static void set_bell(PGconn *conn, bool asleep)
+static void set_notify_deadline(PGconn *conn, bool asleep)
 {
 	const char *ms = asleep ? "2000" : "0";
-	must(PQsendQueryPrepared(conn, "bell", 1, &ms, NULL, NULL, 0), "bell", conn);
+	must(PQsendQueryPrepared(conn, "deadline", 1, &ms, NULL, NULL, 0), "deadline", conn);
 	PQpipelineSync(conn);
 	PQclear(take_result(conn));
 	PQclear(take_result(conn));
@@ -351,40 +351,40 @@ static void listen_and_drain(void)
 	snprintf(listen, sizeof(listen), "LISTEN postroom_%lld",
 		 (long long)ask(worker.conn, "SELECT 'postroom_outbox'::regclass::oid"));
 	run(worker.conn, listen);
-	prepare(worker.conn, "bell", BELL);
+	prepare(worker.conn, "deadline", DEADLINE);
 	PQenterPipelineMode(worker.conn);
 	while (atomic_load(&done) < count) {
-		pass(&worker, stdout);
+		run_pass(&worker, stdout);
 		if (worker.count > 0) {
 			if (announced)
-				set_bell(worker.conn, false);
+				set_notify_deadline(worker.conn, false);
 			announced = 0;
 			ms = 1;
 		} else if (now_us(CLOCK_MONOTONIC) - announced > SLEEP_MS * 1000) {
-			set_bell(worker.conn, true);
+			set_notify_deadline(worker.conn, true);
 			announced = now_us(CLOCK_MONOTONIC);
 		} else {
-			wait_for_bell(worker.conn, ms);
+			wait_for_notification(worker.conn, ms);
 			ms = 2 * ms < SLEEP_MS ? 2 * ms : SLEEP_MS;
 		}
 	}
 	close_worker(&worker);
 }
 
-static bool choose_insert(const char *what)
+static bool choose_insert(const char *mode)
 {
-	if (strcmp(what, "insert") == 0)
+	if (strcmp(mode, "insert") == 0)
 		insert_sql = INSERT("postroom_outbox");
-	else if (strcmp(what, "plain") == 0)
+	else if (strcmp(mode, "plain") == 0)
 		insert_sql = INSERT("bare_plain");
-	else if (strcmp(what, "enqueue") == 0)
+	else if (strcmp(mode, "enqueue") == 0)
 		insert_sql = ENQUEUE;
 	return insert_sql != NULL;
 }
 
 int main(int argc, char **argv)
 {
-	const char *what = argc > 2 ? argv[1] : "";
+	const char *mode = argc > 2 ? argv[1] : "";
 	int64_t numbers[5] = { 0 };
 
 	url = argv[argc > 2 ? 2 : 0];
@@ -394,21 +394,21 @@ int main(int argc, char **argv)
 	batch_size = numbers[1];
 	clients = numbers[2];
 	size = (size_t)numbers[3];
-	if (choose_insert(what) && (argc == 7 || argc == 8)) {
+	if (choose_insert(mode) && (argc == 7 || argc == 8)) {
 		size = (size_t)numbers[2];
 		clients = numbers[3];
 		keys = numbers[4];
 		measure(insert);
-	} else if (strcmp(what, "drain") == 0 && argc == 6) {
+	} else if (strcmp(mode, "drain") == 0 && argc == 6) {
 		measure(drain);
-	} else if (strcmp(what, "seeds") == 0 && argc == 7) {
+	} else if (strcmp(mode, "seeds") == 0 && argc == 7) {
 		settings = "";
 		two_commits = true;
 		claim_sql = SEEDS_CLAIM;
 		settle_sql = SEEDS_SETTLE;
 		fill_seeds();
 		measure(drain);
-	} else if (strcmp(what, "listen") == 0 && argc == 5) {
+	} else if (strcmp(mode, "listen") == 0 && argc == 5) {
 		clients = 1;
 		listen_and_drain();
 	} else {

@@ -43,7 +43,7 @@ static void *produce(void *thread)
 	return NULL;
 }
 
-/* Keeps them until the end: a pipe that nobody reads yet would hold up the clock. */
+/* Keeps them until the end: a pipe without a reader would delay the clock. */
 static void stamp(void)
 {
 	int64_t(*stamps)[2] = calloc((size_t)count, sizeof(*stamps));

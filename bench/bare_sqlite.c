@@ -9,8 +9,8 @@
  *	bare_sqlite delete FILE COUNT BATCH
  *
  * drain leases each row and marks it delivered, in one transaction with the next
- * claim. delete is what a lease for many could do at best: it reads, and deletes
- * what it has read. The tables come from `postroom migrate`.
+ * claim. delete is step a lease for many could do at best: it reads, and deletes
+ * step it has read. The tables come from `postroom migrate`.
  */
 #include <sqlite3.h>
 
@@ -25,21 +25,21 @@
 #define FIRST_TEXT 4 /* of COLUMNS: numbers stand before, texts and the body from here on */
 #define LAST_TEXT 14
 /* As the store has them: the loop around the statements is compared, not the settings. */
-#define SETTINGS                                                                             \
-	"PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4000; " \
+#define SETTINGS                                                                                   \
+	"PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4000; "       \
 	"PRAGMA wal_autocheckpoint = 4000"
-#define COLUMNS                                                                              \
-	"seq, claims, attempts, created_at, id, namespace, topic, key, tenant_id, "          \
+#define COLUMNS                                                                                    \
+	"seq, claims, attempts, created_at, id, namespace, topic, key, tenant_id, "                \
 	"dedupe_key, correlation_id, content_type, headers, payload, body"
 
 static sqlite3 *db;
 static sqlite3_stmt *begin, *commit;
 
-static void must(int ok, const char *what)
+static void must(int ok, const char *step)
 {
 	if (ok)
 		return;
-	fprintf(stderr, "bare_sqlite: %s: %s\n", what, sqlite3_errmsg(db));
+	fprintf(stderr, "bare_sqlite: %s: %s\n", step, sqlite3_errmsg(db));
 	exit(1);
 }
 
@@ -69,7 +69,8 @@ static void insert(int64_t count, int64_t batch, size_t size)
 {
 	static const char head[] = "{\"text\":\"", tail[] = "\"}";
 	sqlite3_stmt *statement = prepare(
-		"INSERT INTO postroom_outbox (id, namespace, topic, payload, content_type, headers, "
+		"INSERT INTO postroom_outbox (id, namespace, topic, payload, content_type, "
+		"headers, "
 		"next_attempt_at, created_at, updated_at) "
 		"VALUES (?1, 'default', 'bench.orders', ?2, 'application/json', '{}', ?3, ?3, ?3)");
 	char *payload = malloc(size + 1);
@@ -85,8 +86,8 @@ static void insert(int64_t count, int64_t batch, size_t size)
 			char id[40];
 			int64_t ms = now / 1000;
 			snprintf(id, sizeof(id), "%08x-%04x-7%03x-8000-%012llx",
-				 (unsigned)(ms >> 16), (unsigned)(ms & 0xffff), (unsigned)(i & 0xfff),
-				 (unsigned long long)i);
+				 (unsigned)(ms >> 16), (unsigned)(ms & 0xffff),
+				 (unsigned)(i & 0xfff), (unsigned long long)i & 0xffffffffffff);
 			sqlite3_bind_text(statement, 1, id, 36, SQLITE_STATIC);
 			sqlite3_bind_text(statement, 2, payload, (int)size, SQLITE_STATIC);
 			sqlite3_bind_int64(statement, 3, now);
@@ -102,16 +103,16 @@ struct claimed {
 	char *seqs; /* JSON array: one statement takes them all */
 	char *memory;
 	size_t seqs_len, memory_len, memory_size;
-	int64_t fence;
+	int64_t fencing_token;
 	int count;
 };
 
-/* Copies what a sink would need of the row and notes its seq. */
+/* Copies step a sink would need of the row and notes its seq. */
 static void take(struct claimed *batch, sqlite3_stmt *row)
 {
 	batch->seqs_len += (size_t)sprintf(batch->seqs + batch->seqs_len, ",%lld",
 					   sqlite3_column_int64(row, 0));
-	batch->fence = sqlite3_column_int64(row, 1) + 1;
+	batch->fencing_token = sqlite3_column_int64(row, 1) + 1;
 	for (int i = FIRST_TEXT; i <= LAST_TEXT; i++) {
 		const void *text = sqlite3_column_blob(row, i);
 		size_t len = (size_t)sqlite3_column_bytes(row, i);
@@ -162,24 +163,27 @@ static void settle(struct claimed *batch, sqlite3_stmt *done)
 {
 	sqlite3_bind_text(done, 1, batch->seqs, (int)batch->seqs_len, SQLITE_STATIC);
 	sqlite3_bind_int64(done, 2, now_us());
-	sqlite3_bind_int64(done, 3, batch->fence);
+	sqlite3_bind_int64(done, 3, batch->fencing_token);
 	run(done);
 	must(sqlite3_changes(db) == batch->count, "a lease was lost");
 }
 
-#define DUE                                                                                  \
-	"SELECT " COLUMNS " FROM postroom_outbox INDEXED BY postroom_outbox_turn "           \
-	"WHERE status = 'pending' AND (apart = 4 OR (apart = 0 AND next_attempt_at = created_at)) " \
+#define DUE                                                                                        \
+	"SELECT " COLUMNS " FROM postroom_outbox INDEXED BY postroom_outbox_ready "                \
+	"WHERE status = 'pending' AND (state = 'ready' OR (state = 'new' AND next_attempt_at = "   \
+	"created_at)) "                                                                            \
 	"AND next_attempt_at <= ?1 ORDER BY seq LIMIT ?2"
 
 static void drain(int64_t count, int64_t batch_size)
 {
 	/* OR FAIL: without it a statement of many rows keeps a journal of its own. */
 	sqlite3_stmt *due = prepare(DUE);
-	sqlite3_stmt *lease = prepare(
-		"UPDATE OR FAIL postroom_outbox SET status = 'processing', attempts = attempts + 1, "
-		"claims = claims + 1, locked_by = '" WORKER "', locked_until = ?3, "
-		"last_attempt_at = ?2, updated_at = ?2 WHERE seq IN (SELECT value FROM json_each(?1))");
+	sqlite3_stmt *lease = prepare("UPDATE OR FAIL postroom_outbox SET status = 'processing', "
+				      "attempts = attempts + 1, "
+				      "claims = claims + 1, locked_by = '" WORKER
+				      "', locked_until = ?3, "
+				      "last_attempt_at = ?2, updated_at = ?2 WHERE seq IN (SELECT "
+				      "value FROM json_each(?1))");
 	sqlite3_stmt *done = prepare(
 		"UPDATE OR FAIL postroom_outbox SET status = 'delivered', locked_by = NULL, "
 		"locked_until = NULL, last_error = NULL, delivered_at = ?2, updated_at = ?2 "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a claim costs with a long history, against the same claim on an empty
+  * The cost of a claim with a long history, against the same claim on an empty
  * table. Both databases get a few due messages at a time; claims of them, and
  * claims that find nothing, are timed in alternation.
  *
@@ -20,11 +20,11 @@
 
 #define DUE_AT_ONCE 10
 
-static void must(int ok, const char *what)
+static void must(int ok, const char *step)
 {
 	if (ok)
 		return;
-	fprintf(stderr, "claim_cost: %s\n", what);
+	fprintf(stderr, "claim_cost: %s\n", step);
 	exit(1);
 }
 
@@ -52,12 +52,13 @@ static void fill(sqlite3 *db, int64_t history)
 	char *sql = sqlite3_mprintf(
 		"BEGIN IMMEDIATE;"
 		"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %lld) "
-		"INSERT INTO postroom_outbox (topic, payload, status, attempts, claims, delivered_at) "
+		"INSERT INTO postroom_outbox (topic, payload, status, attempts, claims, "
+		"delivered_at) "
 		"SELECT 'bench.orders', '{}', 'delivered', 1, 1, i FROM n;"
 		"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %lld) "
 		"INSERT INTO postroom_outbox (topic, payload, attempts, claims, last_error, "
 		"next_attempt_at) "
-		"SELECT 'bench.orders', '{}', 3, 3, 'the far side was away', "
+		"SELECT 'bench.orders', '{}', 3, 3, 'the receiver was down', "
 		"(unixepoch() + 3600) * 1000000 + i FROM n;"
 		"COMMIT; PRAGMA wal_checkpoint(TRUNCATE)",
 		history, history);
@@ -85,7 +86,7 @@ static void close_side(struct side *side)
 	free(side->nothing);
 }
 
-/* The time of one claim that must find `expected`; what it found is acknowledged. */
+/* The time of one claim that must find `expected`; step it found is acknowledged. */
 static double time_claim(struct side *side, size_t expected)
 {
 	postroom_batch *batch = NULL;
@@ -95,10 +96,10 @@ static double time_claim(struct side *side, size_t expected)
 	double took = mono_us() - started;
 
 	must(status >= 0, postroom_store_errmsg(side->store));
-	postroom_delivery *items = postroom_batch_items(batch, &count);
+	count = postroom_batch_count(batch);
 	must(count == expected, "a claim brought another number of messages than it had to");
 	if (count > 0)
-		must(postroom_ack(side->store, batch, items, count) >= 0,
+		must(postroom_ack(side->store, batch, postroom_batch_item(batch, 0), count) >= 0,
 		     postroom_store_errmsg(side->store));
 	postroom_batch_free(batch);
 	return took;

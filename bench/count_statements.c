@@ -54,7 +54,7 @@ static void count(bool transaction)
 		atomic_fetch_add(&counts->transactions, 1);
 }
 
-/* Those that run outside of a pipeline are a transaction each. */
+/* Statements outside of a pipeline are one transaction each. */
 static void count_one(PGconn *conn)
 {
 	count(PQpipelineStatus(conn) == PQ_PIPELINE_OFF);

@@ -13,17 +13,17 @@
 #include <string.h>
 
 /* The same as bare_sqlite's. */
-#define SETTINGS                                                                             \
-	"PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4000; " \
+#define SETTINGS                                                                                   \
+	"PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4000; "       \
 	"PRAGMA wal_autocheckpoint = 4000"
 
 static sqlite3 *db;
 
-static void must(int ok, const char *what)
+static void must(int ok, const char *step)
 {
 	if (ok)
 		return;
-	fprintf(stderr, "enqueue_lib: %s\n", what);
+	fprintf(stderr, "enqueue_lib: %s\n", step);
 	exit(1);
 }
 

@@ -34,7 +34,7 @@ static void write_row(PGconn *conn, const char *statement, const char *value)
 	PQclear(result);
 }
 
-static void *work(void *thread)
+static void *run_passes(void *thread)
 {
 	PGconn *conn = connect_to();
 	postroom_box *box = postroom_box_libpq(conn);
@@ -74,6 +74,6 @@ int main(int argc, char **argv)
 	url = argv[2];
 	count = atoll(argv[3]);
 	clients = 1;
-	measure(work);
+	measure(run_passes);
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a pass of the relay costs by itself: its database is a few lines that make
+  * The cost of one pass of the relay by itself: its database is a few lines that make
  * messages up and forget them, its sink takes everything.
  *
  *	pass COUNT BATCH LEVEL
@@ -22,11 +22,11 @@ static bool counting; /* only the worker's own thread looks at it */
 static int64_t allocations;
 static _Thread_local bool is_worker;
 
-static void must(bool ok, const char *what)
+static void must(bool ok, const char *step)
 {
 	if (ok)
 		return;
-	fprintf(stderr, "pass: %s\n", what);
+	fprintf(stderr, "pass: %s\n", step);
 	exit(1);
 }
 
@@ -82,18 +82,19 @@ static int settle(struct postroom_store *store, const struct pr_table *table,
 	return POSTROOM_OK;
 }
 
-static int turn(struct postroom_store *store, const struct pr_table *table,
-		postroom_delivery *items, size_t count, const struct pr_policy *policy,
-		const struct pr_claim *what, struct postroom_batch *next, struct pr_err *err)
+static int settle_and_claim(struct postroom_store *store, const struct pr_table *table,
+			    postroom_delivery *items, size_t count, const struct pr_policy *policy,
+			    const struct pr_claim *step, struct postroom_batch *next,
+			    struct pr_err *err)
 {
 	settle(store, table, items, count, policy, err);
-	return claim(store, table, what, next, err);
+	return claim(store, table, step, next, err);
 }
 
 static int unfinished(struct postroom_store *store, const struct pr_table *table,
-		      const struct pr_claim *what, bool *ret, struct pr_err *err)
+		      const struct pr_claim *step, bool *ret, struct pr_err *err)
 {
-	(void)store, (void)table, (void)what, (void)err;
+	(void)store, (void)table, (void)step, (void)err;
 	*ret = left > 0;
 	return POSTROOM_OK;
 }
@@ -107,11 +108,11 @@ static const struct pr_store_ops ops = {
 	.close = close_store,
 	.claim = claim,
 	.settle = settle,
-	.turn = turn,
+	.settle_and_claim = settle_and_claim,
 	.unfinished = unfinished,
 };
 
-/* The linker's --wrap puts these in the place of what they are named after. */
+/* The linker's --wrap puts these in the place of step they are named after. */
 int __wrap_pr_store_open(const struct pr_store_config *config, struct postroom_store **ret,
 			 struct pr_err *err);
 void *__wrap_malloc(size_t size);

@@ -27,7 +27,8 @@ static int place_order(sqlite3 *db, postroom_box *box, const char *order, int to
 	int status;
 
 	snprintf(payload, sizeof(payload), "{\"order\": \"%s\", \"total\": %d}", order, total);
-	sqlite3_snprintf(sizeof(sql), sql, "INSERT INTO orders VALUES (%Q, 'Ada', %d)", order, total);
+	sqlite3_snprintf(sizeof(sql), sql, "INSERT INTO orders VALUES (%Q, 'Ada', %d)", order,
+			 total);
 
 	/* IMMEDIATE: no other writer can get between our reading and our writing. */
 	if (execute(db, "BEGIN IMMEDIATE") != SQLITE_OK)

@@ -36,7 +36,7 @@ function open(path) {
 
 async function placeOrder(db, order, customer, total) {
 	// IMMEDIATE takes the write lock at once: a transaction that reads first and
-	// writes later may be refused when somebody else has written in between.
+	// writes later may be refused if another transaction has written in between.
 	await db.exec('BEGIN IMMEDIATE');
 	try {
 		await db.run('INSERT INTO orders VALUES (?, ?, ?)', order, customer, total);

@@ -8,7 +8,7 @@ import sys
 
 def place_order(db, order, customer, total):
     # IMMEDIATE takes the write lock at once: a transaction that reads first and
-    # writes later may be refused when somebody else has written in between.
+    # writes later may be refused if another transaction has written in between.
     db.execute('BEGIN IMMEDIATE')
     try:
         db.execute('INSERT INTO orders VALUES (?, ?, ?)', (order, customer, total))

@@ -74,8 +74,9 @@ class Result:
 class Postroom:
     """postroom('list', '--json') runs the program; the answer has code, out and err."""
 
-    def __init__(self, db, cwd):
+    def __init__(self, db, cwd, program=PROGRAM):
         self.db, self.cwd, self.processes = str(db), str(cwd), []
+        self.program = str(program)
 
     def environment(self, extra=None):
         env = {name: value for name, value in os.environ.items()
@@ -92,7 +93,7 @@ class Postroom:
             options['stdin'] = subprocess.DEVNULL
         for stream in ('stdout', 'stderr'):
             options.setdefault(stream, subprocess.PIPE)
-        done = subprocess.run([PROGRAM, *map(str, args)], input=input, cwd=cwd or self.cwd,
+        done = subprocess.run([self.program, *map(str, args)], input=input, cwd=cwd or self.cwd,
                               env=self.environment(env), timeout=PATIENCE * 5, **options)
         return Result(done.returncode, (done.stdout or b'').decode('utf-8', 'replace'),
                       (done.stderr or b'').decode('utf-8', 'replace'))
@@ -117,7 +118,7 @@ class Postroom:
         for stream in ('stdout', 'stderr'):
             options.setdefault(stream, subprocess.PIPE)
         options.setdefault('stdin', subprocess.DEVNULL)
-        process = subprocess.Popen([PROGRAM, *map(str, args)], cwd=cwd or self.cwd,
+        process = subprocess.Popen([self.program, *map(str, args)], cwd=cwd or self.cwd,
                                    env=self.environment(env), **options)
         self.processes.append(process)
         return process

@@ -30,13 +30,13 @@ void test_register(struct test *test);
 void test_fail(const char *file, int line, const char *format, ...)
 	__attribute__((format(printf, 3, 4), noreturn));
 
-#define TEST(test_name)                                                                     \
-	static void test_name(void);                                                        \
-	__attribute__((constructor)) static void register_##test_name(void)                 \
-	{                                                                                   \
-		static struct test test = { .name = #test_name, .run = test_name };         \
-		test_register(&test);                                                       \
-	}                                                                                   \
+#define TEST(test_name)                                                                            \
+	static void test_name(void);                                                               \
+	__attribute__((constructor)) static void register_##test_name(void)                        \
+	{                                                                                          \
+		static struct test test = { .name = #test_name, .run = test_name };                \
+		test_register(&test);                                                              \
+	}                                                                                          \
 	static void test_name(void)
 
 /*
@@ -57,41 +57,41 @@ void test_fail(const char *file, int line, const char *format, ...)
 		test_register(&test);                                                              \
 	}
 
-#define CHECK(condition)                                                                    \
-	do {                                                                                \
-		if (!(condition))                                                           \
-			test_fail(__FILE__, __LINE__, "%s", #condition);                    \
+#define CHECK(condition)                                                                           \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			test_fail(__FILE__, __LINE__, "%s", #condition);                           \
 	} while (0)
 
 /* With an explanation, printf-like. */
-#define CHECK_MSG(condition, ...)                                                           \
-	do {                                                                                \
-		if (!(condition))                                                           \
-			test_fail(__FILE__, __LINE__, __VA_ARGS__);                         \
+#define CHECK_MSG(condition, ...)                                                                  \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			test_fail(__FILE__, __LINE__, __VA_ARGS__);                                \
 	} while (0)
 
-#define CHECK_INT(actual, expected)                                                         \
-	do {                                                                                \
-		int64_t check_a = (int64_t)(actual), check_e = (int64_t)(expected);         \
-		if (check_a != check_e)                                                     \
-			test_fail(__FILE__, __LINE__, "%s is %lld, not %lld", #actual,      \
-				  (long long)check_a, (long long)check_e);                  \
+#define CHECK_INT(actual, expected)                                                                \
+	do {                                                                                       \
+		int64_t check_a = (int64_t)(actual), check_e = (int64_t)(expected);                \
+		if (check_a != check_e)                                                            \
+			test_fail(__FILE__, __LINE__, "%s is %lld, not %lld", #actual,             \
+				  (long long)check_a, (long long)check_e);                         \
 	} while (0)
 
-#define CHECK_STR(actual, expected)                                                         \
-	do {                                                                                \
-		const char *check_a = (actual), *check_e = (expected);                      \
-		if (!check_a || !check_e || strcmp(check_a, check_e) != 0)                  \
-			test_fail(__FILE__, __LINE__, "%s is \"%s\", not \"%s\"", #actual,  \
-				  check_a ? check_a : "(null)", check_e ? check_e : "(null)"); \
+#define CHECK_STR(actual, expected)                                                                \
+	do {                                                                                       \
+		const char *check_a = (actual), *check_e = (expected);                             \
+		if (!check_a || !check_e || strcmp(check_a, check_e) != 0)                         \
+			test_fail(__FILE__, __LINE__, "%s is \"%s\", not \"%s\"", #actual,         \
+				  check_a ? check_a : "(null)", check_e ? check_e : "(null)");     \
 	} while (0)
 
-#define CHECK_CONTAINS(actual, part)                                                        \
-	do {                                                                                \
-		const char *check_a = (actual), *check_p = (part);                          \
-		if (!check_a || !strstr(check_a, check_p))                                  \
-			test_fail(__FILE__, __LINE__, "%s is \"%s\", without \"%s\"",       \
-				  #actual, check_a ? check_a : "(null)", check_p);          \
+#define CHECK_CONTAINS(actual, part)                                                               \
+	do {                                                                                       \
+		const char *check_a = (actual), *check_p = (part);                                 \
+		if (!check_a || !strstr(check_a, check_p))                                         \
+			test_fail(__FILE__, __LINE__, "%s is \"%s\", without \"%s\"", #actual,     \
+				  check_a ? check_a : "(null)", check_p);                          \
 	} while (0)
 
 #endif

@@ -98,27 +98,26 @@ static int place_on_postgres(const char *url)
 }
 
 /*
- * Called by each worker in its own thread. What is printed has arrived; a real
- * one would send it somewhere and wait for the answer, for
- * postroom_flight_left_ms() at most.
+ * Called by each worker in its own thread. Here a printed message counts as delivered. A real
+ * callback sends it and waits for the answer, for at most postroom_flight_left_ms().
  */
-static void publish(void *context, postroom_delivery *items, size_t count, postroom_flight *flight)
+static void publish(void *context, postroom_delivery *const *items, size_t count,
+		    postroom_flight *flight)
 {
 	FILE *out = context;
 
 	for (size_t i = 0; i < count && (i == 0 || postroom_flight_may_begin(flight)); i++) {
-		fprintf(out, "%s %s %s\n", items[i].topic, items[i].key, items[i].payload);
-		if (fflush(out) == 0) {
-			items[i].verdict = POSTROOM_DELIVERED;
-		} else {
-			items[i].verdict = POSTROOM_FAILED;
-			items[i].reason = postroom_flight_text(flight, "attempt %d: can not write",
-							       items[i].attempt);
-		}
+		fprintf(out, "%s %s %s\n", postroom_delivery_topic(items[i]),
+			postroom_delivery_key(items[i]), postroom_delivery_payload(items[i], NULL));
+		if (fflush(out) == 0)
+			postroom_delivery_judge(items[i], POSTROOM_DELIVERED, NULL);
+		else
+			postroom_delivery_judge(items[i], POSTROOM_FAILED,
+						"cannot write to standard output");
 	}
 }
 
-static void tell(void *context, postroom_log_level level, const char *event, const char *fields)
+static void log_event(void *context, postroom_log_level level, const char *event, const char *fields)
 {
 	(void)level;
 	fprintf(context, "%s %s\n", event, fields);
@@ -148,7 +147,7 @@ int main(int argc, char **argv)
 	int failed;
 
 	failed = postroom_relay_open(POSTROOM_RELAY(.url = url, .publish = publish,
-						    .context = stdout, .log = tell,
+						    .context = stdout, .log = log_event,
 						    .log_context = stderr,
 						    .log_level = POSTROOM_LOG_WARN),
 				     &relay) < 0;

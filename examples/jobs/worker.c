@@ -18,7 +18,7 @@
 /* May be done again, like every step: it is the same directory the second time. */
 static int prepare(postroom_job *job)
 {
-	printf("%s: a directory is made\n", postroom_job_event(job)->id);
+	printf("%s: a directory is made\n", postroom_delivery_id(postroom_job_event(job)));
 	return postroom_job_step_done(job, "prepare", "{\"directory\": \"import\"}");
 }
 
@@ -30,7 +30,8 @@ static int load(postroom_job *job)
 	int status;
 
 	for (int page = before ? atoi(before) + 1 : 1; page <= PAGES; page++) {
-		printf("%s: page %d is loaded\n", postroom_job_event(job)->id, page);
+		printf("%s: page %d is loaded\n", postroom_delivery_id(postroom_job_event(job)),
+		       page);
 		snprintf(after, sizeof(after), "%d", page);
 		status = postroom_job_set_checkpoint(job, after);
 		if (status < 0)
@@ -49,7 +50,7 @@ static int work(postroom_job *job)
 		status = postroom_job_step(job, "load", NULL);
 	if (status == POSTROOM_OK)
 		status = load(job);
-	/* What a step of yours fails with goes to postroom_job_fail(job, "why"). */
+	/* If a step fails, call postroom_job_fail(job, "why"). */
 	return status < 0 ? status : postroom_job_finish(job);
 }
 
@@ -70,7 +71,7 @@ int main(int argc, char **argv)
 			break;
 		status = work(job);
 		postroom_job_free(job);
-		/* Somebody else has that one by now; there may be more. */
+		/* Another worker has taken that job over; there may be more. */
 		if (status == POSTROOM_LEASE_LOST)
 			status = POSTROOM_OK;
 	}

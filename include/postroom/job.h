@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Jobs: what has been submitted to a handler, for programs that do it themselves.
- * A job is leased, done step by step, and finished or failed; what a dead worker
- * had is taken over when its lease has run out, and goes on behind the last step.
+ * Jobs: commands submitted to a handler, for programs that process them. A job is leased, done
+ * step by step, and finished or failed. If a worker dies, another one takes its job over when the
+ * lease has expired, and resumes after the last step.
  *
  *	while (postroom_job_begin(store, POSTROOM_JOB(.handler = "import"), &job) == POSTROOM_OK) {
  *		if (postroom_job_step(job, "clone", NULL) == POSTROOM_OK) {
@@ -13,14 +13,12 @@
  *		postroom_job_free(job);
  *	}
  *
- * Each call is short transactions of its own on the store's connection, and
- * postroom_store_errmsg() has the sentence when one fails. A job is used by one thread,
- * and not after its store is closed. POSTROOM_LEASE_LOST from any of them means that
- * somebody else has the job by now: stop working on it.
- *
- * A step is at least once: a worker that dies between the work and
- * postroom_job_step_done() has it done again, so let it bear that. The keys of events
- * do not order their jobs here.
+ * Each call runs short transactions on the store's connection. After a failure,
+ * postroom_store_errmsg() has the sentence. A job is used by one thread, and not after its store
+ * is closed. POSTROOM_LEASE_LOST from any call means that another worker has the job: stop working
+ * on it. A step runs at least once: if a worker dies between the work and
+ * postroom_job_step_done(), the step runs again, so make it idempotent. The keys of events do not
+ * order their jobs here.
  */
 #ifndef POSTROOM_JOB_H
 #define POSTROOM_JOB_H
@@ -46,13 +44,13 @@ typedef struct postroom_job_options {
 	postroom_backoff backoff;
 } postroom_job_options;
 
-#define POSTROOM_JOB(...) \
+#define POSTROOM_JOB(...)                                                                          \
 	(&(const postroom_job_options){ .size = sizeof(postroom_job_options), __VA_ARGS__ })
 
 /*
- * Takes the handler's next job that is due. POSTROOM_NOT_FOUND when there is none. *ret
- * is to be freed with postroom_job_free(); a job that is freed before it was finished
- * is released, its attempt given back.
+ * Claims the handler's next due job. POSTROOM_NOT_FOUND: there is none. Free *ret with
+ * postroom_job_free(); a job that is freed before it was finished is released, and its attempt
+ * refunded.
  */
 POSTROOM_API int postroom_job_begin(postroom_store *store, const postroom_job_options *options,
 				    postroom_job **ret);
@@ -60,7 +58,7 @@ POSTROOM_API void postroom_job_free(postroom_job *job);
 
 /* Valid as long as the job. */
 POSTROOM_API const postroom_delivery *postroom_job_event(const postroom_job *job);
-/* JSON, valid until it is replaced; NULL if there is none. */
+/* JSON, valid until it is replaced; NULL: none. */
 POSTROOM_API const char *postroom_job_checkpoint(const postroom_job *job);
 
 /*
@@ -69,7 +67,7 @@ POSTROOM_API const char *postroom_job_checkpoint(const postroom_job *job);
  * A name has 1 to POSTROOM_STEP_MAX bytes of UTF-8 without control characters.
  */
 POSTROOM_API int postroom_job_step(postroom_job *job, const char *name, const char **ret_result);
-/* It is done. result is JSON of at most 1 MiB, as a checkpoint is, or NULL for none. */
+/* Marks the step as done. result is JSON of at most 1 MiB, like a checkpoint, or NULL for none. */
 POSTROOM_API int postroom_job_step_done(postroom_job *job, const char *name, const char *result);
 /* Replaces the checkpoint by this JSON. */
 POSTROOM_API int postroom_job_set_checkpoint(postroom_job *job, const char *checkpoint);
@@ -77,8 +75,8 @@ POSTROOM_API int postroom_job_set_checkpoint(postroom_job *job, const char *chec
 POSTROOM_API int postroom_job_renew(postroom_job *job);
 
 /*
- * The job's end, one of three; then only postroom_job_free() is left. What fails
- * otherwise than by POSTROOM_LEASE_LOST can be tried again.
+ * Ends the job in one of three ways; afterwards only postroom_job_free() is allowed. Failures
+ * other than POSTROOM_LEASE_LOST can be retried.
  */
 /* Completed. */
 POSTROOM_API int postroom_job_finish(postroom_job *job);

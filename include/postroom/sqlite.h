@@ -11,12 +11,11 @@ extern "C" {
 #endif
 
 /*
- * A box on db, which stays the caller's and is never closed; free the box
- * before closing db. The tables come from `postroom migrate` or
- * postroom_store_open(). NULL only when there is no memory.
+ * Makes a box on db. db stays the caller's and is never closed; free the box before closing db.
+ * `postroom migrate` or postroom_store_open() creates the tables. NULL: no memory.
  *
- * SQLite refuses to turn a read transaction into a writing one when somebody
- * else has written meanwhile: begin with BEGIN IMMEDIATE.
+ * SQLite does not turn a read transaction into a writing one if another connection has written
+ * meanwhile: use BEGIN IMMEDIATE.
  */
 POSTROOM_API postroom_box *postroom_box_sqlite(sqlite3 *db);
 

@@ -26,7 +26,8 @@ static struct pr_arena_chunk *new_chunk(size_t size)
 	return chunk;
 }
 
-/* The next chunk with room, or a new one behind the current: kept chunks are used in turn. */
+/* Returns the next chunk with room, or a new one after the current. Kept chunks are used in order.
+ */
 static struct pr_arena_chunk *chunk_with_room(struct pr_arena *arena, size_t size)
 {
 	struct pr_arena_chunk *chunk = arena->current;
@@ -58,13 +59,15 @@ void *pr_arena_alloc(struct pr_arena *arena, size_t size)
 	chunk = chunk_with_room(arena, size);
 	if (!chunk)
 		return NULL;
-	/* An oversize chunk is full at once: going on behind it would waste the rest of the current one. */
+	/* An oversize chunk is full at once: continuing after it would waste the rest of the
+	 * current one. */
 	if (chunk->size <= CHUNK_SIZE)
 		arena->current = chunk;
 	else if (!arena->current)
 		arena->current = chunk;
 	data = (char *)chunk->data + chunk->used;
 	chunk->used += size;
+	arena->used += size;
 	return data;
 }
 
@@ -129,6 +132,7 @@ void pr_arena_reset(struct pr_arena *arena)
 		}
 	}
 	arena->current = arena->first;
+	arena->used = 0;
 }
 
 void pr_arena_release(struct pr_arena *arena)

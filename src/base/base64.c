@@ -56,6 +56,6 @@ bool pr_base64_decode(struct pr_span text, struct pr_buf *out)
 			pr_buf_putc(out, (char)(bits >> held & 0xff));
 		}
 	}
-	/* Bits left over that say something mean that some of it was lost. */
+	/* Non-zero leftover bits mean that input was truncated. */
 	return (bits & ((1u << held) - 1)) == 0;
 }

@@ -94,3 +94,13 @@ void pr_buf_release(struct pr_buf *buf)
 	free(buf->data);
 	*buf = (struct pr_buf){ .max = buf->max };
 }
+
+/* The capacity that a buffer may keep between batches: more than an ordinary batch needs. */
+#define KEEP_BYTES ((size_t)2 * 1024 * 1024)
+
+void pr_buf_trim(struct pr_buf *buf)
+{
+	if (buf->cap > KEEP_BYTES)
+		pr_buf_release(buf);
+	pr_buf_reset(buf);
+}

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A growing buffer with a maximum. The first failure (no memory, past the
- * maximum) sticks: appends after it do nothing, and one check at the end is
- * enough.
+ * A growing buffer with a maximum. The first failure (no memory, past the maximum) is sticky:
+ * later appends do nothing, and one check at the end is enough.
  */
 #ifndef PR_BASE_BUF_H
 #define PR_BASE_BUF_H
@@ -26,12 +25,15 @@ void pr_buf_puts(struct pr_buf *buf, const char *text);
 void pr_buf_putc(struct pr_buf *buf, char c);
 void pr_buf_printf(struct pr_buf *buf, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Room for len more bytes at data + len, or NULL; say how many were used with len +=. */
+/* Returns room for len more bytes at data + len, or NULL. Add the bytes used to buf->len. */
 char *pr_buf_reserve(struct pr_buf *buf, size_t len);
-/* The text so far, "" if there is none. */
+/* The text so far; "" if it is empty. */
 const char *pr_buf_text(const struct pr_buf *buf);
-void pr_buf_reset(struct pr_buf *buf);	 /* empty and not failed; the memory stays */
+void pr_buf_reset(
+	struct pr_buf *buf); /* empties the buffer and clears the failure; keeps the memory */
 void pr_buf_release(struct pr_buf *buf);
+/* Empties a buffer between batches, and frees memory that only a huge message needed. */
+void pr_buf_trim(struct pr_buf *buf);
 
 #define PR_CLEANUP_BUF __attribute__((cleanup(pr_buf_release)))
 

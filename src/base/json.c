@@ -7,21 +7,21 @@
 #include <string.h>
 
 /*
- * What numeric takes: digits up to 10^131071, and 16383 places behind the
- * point, both counted after the exponent has moved the point. An exponent
- * itself stops short of INT_MAX / 2, even on a zero.
+ * The range of PostgreSQL's numeric: digits up to 10^131071, and 16383 digits after the point. Both
+ * are counted after the exponent has moved the point. An exponent itself stays below INT_MAX / 2,
+ * even on a zero.
  */
 #define NUMERIC_TOP_PLACE 131071
 #define NUMERIC_SCALE_MAX 16383
 #define EXPONENT_LIMIT 1073741823
 
 /*
- * jsonb writes 1e131071 out, digit by digit: a few kilobytes of such numbers are
- * a gigabyte, more than a server can hand out again.
+ * jsonb prints 1e131071 digit by digit: a few kilobytes of such numbers are a gigabyte. The tables
+ * accept JSON that jsonb prints with this many bytes; all other input has the same limit.
  */
-#define WRITTEN_OUT_MAX ((int64_t)128 * 1024 * 1024)
+#define PRINTED_MAX ((int64_t)64 * 1024 * 1024)
 
-/* What a byte means inside a string. */
+/* The meaning of a byte inside a string. */
 enum { PLAIN, QUOTE, ESCAPE, CONTROL, WIDE };
 static const unsigned char in_string[256] = {
 	[0 ... 0x1f] = CONTROL,
@@ -34,7 +34,7 @@ struct scan {
 	const char *at;
 	const char *end;
 	const char *what; /* the fault, at `at` */
-	int64_t written_out; /* digits that exponents stand for */
+	int64_t printed;  /* how many bytes jsonb makes of it, at most */
 };
 
 static bool fail(struct scan *scan, const char *what)
@@ -60,8 +60,11 @@ static bool is_digit(char c)
 
 static void skip_space(struct scan *scan)
 {
+	const char *from = scan->at;
+
 	while (scan->at < scan->end && is_space(*scan->at))
 		scan->at++;
+	scan->printed -= scan->at - from;
 }
 
 /* The value of four hex digits, or -1. */
@@ -81,7 +84,7 @@ static int read_hex4(const char *at, const char *end)
 	return value;
 }
 
-/* The escape that begins at `at`, which is a backslash. */
+/* Parses the escape that begins at `at`, which is a backslash. */
 static bool check_escape(struct scan *scan)
 {
 	int first, second = -1;
@@ -113,7 +116,7 @@ static bool check_escape(struct scan *scan)
 	return true;
 }
 
-/* Goes past what needs no second look in a string, eight bytes at a time while that will do. */
+/* Skips bytes that need no further check in a string, eight at a time where possible. */
 static const char *skip_plain(const char *at, const char *end)
 {
 	const uint64_t ones = 0x0101010101010101u, tops = 0x80 * ones;
@@ -124,7 +127,8 @@ static const char *skip_plain(const char *at, const char *end)
 		memcpy(&bytes, at, 8);
 		quotes = bytes ^ '"' * ones;
 		escapes = bytes ^ '\\' * ones;
-		/* A byte below n leaves its top bit set when n is taken off it; so do those from 0x80 on. */
+		/* Subtracting n from a byte below n sets its top bit. Bytes from 0x80 on have it
+		 * set already. */
 		if ((bytes | (bytes - 0x20 * ones) | (quotes - ones) | (escapes - ones)) & tops)
 			break;
 		at += 8;
@@ -171,7 +175,7 @@ static bool skip_digits(struct scan *scan)
 	return true;
 }
 
-/* Reads what may follow 'e'; past the limit it stays at the limit. */
+/* Reads the digits after 'e'. A value past the limit stays at the limit. */
 static bool read_exponent(struct scan *scan, int64_t *ret)
 {
 	bool negative = peek(scan) == '-';
@@ -207,6 +211,13 @@ static bool in_range(const char *start, const char *point, const char *stop, int
 	return place + exponent <= NUMERIC_TOP_PLACE;
 }
 
+static bool is_zero(const char *start, const char *stop)
+{
+	while (start < stop && (*start == '0' || *start == '.'))
+		start++;
+	return start == stop;
+}
+
 static bool check_number(struct scan *scan)
 {
 	const char *whole = scan->at, *start, *point, *stop;
@@ -238,13 +249,13 @@ static bool check_number(struct scan *scan)
 		scan->at = whole;
 		return fail(scan, "number out of range");
 	}
+	/* 0e9 is 0. */
+	if (exponent > 0 && is_zero(start, stop))
+		exponent = 0;
 	if (exponent < 0)
 		exponent = -exponent;
-	scan->written_out += exponent < NUMERIC_TOP_PLACE ? exponent : NUMERIC_TOP_PLACE;
-	if (scan->written_out <= WRITTEN_OUT_MAX)
-		return true;
-	scan->at = whole;
-	return fail(scan, "too many long numbers");
+	scan->printed += exponent < NUMERIC_TOP_PLACE ? exponent : NUMERIC_TOP_PLACE;
+	return true;
 }
 
 static bool check_word(struct scan *scan, const char *word)
@@ -281,17 +292,19 @@ static bool check_name(struct scan *scan)
 {
 	skip_space(scan);
 	if (peek(scan) != '"')
-		return fail(scan, "a member's name in quotes is missing");
+		return fail(scan, "expected a member name in quotes");
 	if (!check_string(scan))
 		return false;
 	skip_space(scan);
 	if (peek(scan) != ':')
 		return fail(scan, "':' is missing");
 	scan->at++;
+	scan->printed++;
 	return true;
 }
 
-/* Goes on behind a value: closes what ends here, and stops before the next value or at the end. */
+/* Continues after a value: closes all levels that end here, and stops before the next value or at
+ * the end. */
 static bool check_behind(struct scan *scan, const char *closers, size_t *depth)
 {
 	while (*depth > 0) {
@@ -300,6 +313,7 @@ static bool check_behind(struct scan *scan, const char *closers, size_t *depth)
 		skip_space(scan);
 		if (peek(scan) == ',') {
 			scan->at++;
+			scan->printed++;
 			return closer == ']' || check_name(scan);
 		}
 		if (peek(scan) != closer)
@@ -341,18 +355,23 @@ static bool check_text(struct scan *scan)
 			return false;
 	} while (depth > 0);
 	skip_space(scan);
-	return scan->at == scan->end || fail(scan, "something follows the value");
+	if (scan->at < scan->end)
+		return fail(scan, "unexpected text after the value");
+	if (scan->printed <= PRINTED_MAX)
+		return true;
+	scan->what = "more than 64 MiB when its numbers are written out";
+	return false;
 }
 
 bool pr_json_check(const char *text, size_t len, struct pr_json_fault *fault)
 {
-	struct scan scan = { .at = text, .end = text + len };
+	struct scan scan = { .at = text, .end = text + len, .printed = (int64_t)len };
 
 	if (check_text(&scan))
 		return true;
 	if (fault) {
 		fault->offset = (size_t)(scan.at - text);
-		fault->what = scan.what;
+		fault->reason = scan.what;
 	}
 	return false;
 }
@@ -466,7 +485,7 @@ static void put_utf8(struct pr_buf *out, unsigned c)
 	pr_buf_append(out, bytes, len);
 }
 
-/* Decodes the escape at `at`, a backslash, and returns what stands behind it. */
+/* Decodes the escape at `at`, a backslash, and returns the position after it. */
 static const char *decode_escape(const char *at, const char *end, struct pr_buf *out)
 {
 	static const char names[] = "bfnrt", meanings[] = "\b\f\n\r\t";
@@ -552,7 +571,7 @@ void pr_json_put_stringn(struct pr_buf *out, const char *text, size_t len)
 		pr_buf_append(out, run, (size_t)(at - run));
 		if (at == end)
 			break;
-		/* A NUL too: its only spelling, \u0000, is what we refuse ourselves. */
+		/* This includes NUL: its only spelling, \u0000, is refused here. */
 		if (step == 0 || *at == '\0')
 			pr_buf_puts(out, "\xef\xbf\xbd");
 		else

@@ -2,10 +2,9 @@
 /*
  * JSON as text: checked, walked and written, never rebuilt.
  *
- * One rule for every database: RFC 8259, and what PostgreSQL's jsonb refuses is
- * refused here too: \u0000, lone surrogates, numbers out of numeric's range,
- * ill-formed UTF-8. At most PR_JSON_DEPTH levels, and no numbers that would be
- * gigabytes if they were written out.
+ * One rule for every database: RFC 8259, except for what PostgreSQL's jsonb refuses: \u0000, lone
+ * surrogates, numbers out of numeric's range, ill-formed UTF-8. At most PR_JSON_DEPTH levels, and
+ * 64 MiB when all numbers are written out.
  */
 #ifndef PR_BASE_JSON_H
 #define PR_BASE_JSON_H
@@ -17,18 +16,18 @@
 
 #define PR_JSON_DEPTH 1000
 
-/* A stretch of somebody else's text. */
+/* A borrowed piece of text. */
 struct pr_span {
 	const char *data;
 	size_t len;
 };
 
 struct pr_json_fault {
-	size_t offset;	   /* where, in bytes from the start */
-	const char *what;  /* "unexpected end", "\\u0000 is not allowed", … */
+	size_t offset;	  /* where, in bytes from the start */
+	const char *reason; /* "unexpected end", "\\u0000 is not allowed", … */
 };
 
-/* True if text is one JSON value, with nothing but white space around it. fault may be NULL. */
+/* True if text is one JSON value with only white space around it. fault may be NULL. */
 bool pr_json_check(const char *text, size_t len, struct pr_json_fault *fault);
 
 /* The first character that is not white space decides: '{', '[', '"', 't', 'f', 'n', or '0' for numbers. Only for checked text. */
@@ -51,10 +50,13 @@ struct pr_json_members {
 struct pr_json_members pr_json_members(struct pr_span object);
 bool pr_json_next(struct pr_json_members *walk, struct pr_span *name, struct pr_span *value);
 
-/* Is it this text, byte for byte? Of a member's name with its quotes: "\"id\"". */
+/*
+ * True if the value is this text, byte for byte. Compare a member's name with its quotes:
+ * "\"id\"".
+ */
 bool pr_json_is(struct pr_span value, const char *text);
 
-/* Appends what a raw string (with its quotes) says, in UTF-8. */
+/* Appends the decoded value of a raw string (with its quotes), in UTF-8. */
 void pr_json_decode(struct pr_span string, struct pr_buf *out);
 
 /* Appends text as a JSON string with its quotes; ill-formed bytes become U+FFFD. text NULL: null. */
@@ -64,7 +66,7 @@ void pr_json_put_stringn(struct pr_buf *out, const char *text, size_t len);
 /* Appends data as a JSON string in base64. */
 void pr_json_put_base64(struct pr_buf *out, const void *data, size_t len);
 
-/* Decodes standard base64 with or without padding; false if it is none. */
+/* Decodes standard base64 with or without padding. False: invalid base64. */
 bool pr_base64_decode(struct pr_span text, struct pr_buf *out);
 
 #endif

@@ -71,7 +71,7 @@ static void put_time(struct pr_log *log)
 	pr_log_str(log, "time", now);
 }
 
-/* box: what the event's name begins with, or "". */
+/* box: prefix of the event's name, or "". */
 static void begin(struct pr_log *log, enum pr_log_level level, const char *box, const char *event)
 {
 	const char *between = *box ? "_" : "";
@@ -132,7 +132,7 @@ void pr_log_real(struct pr_log *log, const char *field, double value)
 	pr_buf_printf(&log->lines, "%.3f", value);
 }
 
-/* The event goes without fields that found no memory, since it happened all the same. */
+/* Fields that could not be allocated are left out, but the event is still logged. */
 static void call(struct pr_log *log)
 {
 	const char *fields = log->lines.failed ? "" : pr_buf_text(&log->lines);
@@ -161,7 +161,8 @@ void pr_log_end(struct pr_log *log)
 	}
 	log->open = false;
 	if (log->lines.failed)
-		log->lines.len = log->line_start; /* that line is lost, those before it are whole */
+		log->lines.len = log->line_start; /* that line is lost, the lines before it are
+						   * complete */
 	if (log->lines.failed || log->lines.len > FLUSH_PAST || log->line_level >= PR_LOG_WARN)
 		pr_log_flush(log);
 }
@@ -180,7 +181,8 @@ void pr_log_flush(struct pr_log *log)
 		} else if (errno == EAGAIN) {
 			poll(&(struct pollfd){ .fd = log->fd, .events = POLLOUT }, 1, -1);
 		} else if (errno != EINTR) {
-			break; /* nobody to tell: whoever read the log has gone */
+			break; /* the reader of the log has exited: there is no place to report
+			        * it */
 		}
 	}
 	pr_buf_reset(&log->lines);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Log events, one line each, as `EVENT field=value … time=…` or as JSON. The
- * program logs; the library never does.
- * (An embedding program may have the events by a callback instead.)
+ * Log events, one line each, as `EVENT field=value … time=…` or as JSON. The program logs; the
+ * library never does. An embedding program may receive the events by a callback instead.
  *
- * A line is put together from fields and waits in the log's own buffer until
- * pr_log_flush(): the lines of a batch go out in one write. One pr_log a
- * thread; the descriptor may be shared, since a flush is a single write.
+ * A line is built from fields and stays in the log's own buffer until pr_log_flush(): the lines of
+ * a batch are one write. Each thread has its own pr_log. The descriptor may be shared, since a
+ * flush is a single write.
  */
 #ifndef PR_BASE_LOG_H
 #define PR_BASE_LOG_H
@@ -22,7 +21,7 @@ enum pr_log_format { PR_LOG_TEXT, PR_LOG_JSON };
 extern const char *const pr_log_levels[];  /* "debug", …, NULL */
 extern const char *const pr_log_formats[]; /* "text", "json", NULL */
 
-/* Gets an event instead of a line: fields is "name=value …", "" if there are none. */
+/* Receives an event instead of a line: fields is "name=value …", or "". */
 typedef void (*pr_log_fn)(void *context, enum pr_log_level level, const char *event,
 			  const char *fields);
 
@@ -30,11 +29,11 @@ typedef void (*pr_log_fn)(void *context, enum pr_log_level level, const char *ev
 
 struct pr_log {
 	int fd;
-	pr_log_fn fn; /* NULL: lines go to fd */
+	pr_log_fn fn; /* NULL: lines are written to fd */
 	void *context;
-	const char *box; /* whose events these are: OUTBOX or INBOX */
-	char event[PR_LOG_EVENT_SIZE]; /* the line's, unless it is text */
-	const char *sink;  /* ends every line's own fields; NULL: nothing does */
+	const char *box;	       /* prefix of the event names: OUTBOX or INBOX */
+	char event[PR_LOG_EVENT_SIZE]; /* name of the event for fn and JSON */
+	const char *sink; /* value of the last field of every line, sink=; NULL: no such field */
 	enum pr_log_level level;
 	enum pr_log_format format;
 	struct pr_buf lines;
@@ -43,7 +42,7 @@ struct pr_log {
 	bool open; /* a line is being built: fields count */
 };
 
-/* A log of the outbox's that writes to fd; nothing to fail. */
+/* Initializes a log of the outbox that writes to fd. It cannot fail. */
 void pr_log_init(struct pr_log *log, int fd, enum pr_log_level level, enum pr_log_format format);
 /* A log that calls fn with every event, as soon as it ends. */
 void pr_log_init_call(struct pr_log *log, enum pr_log_level level, pr_log_fn fn, void *context);
@@ -59,12 +58,12 @@ void pr_log_release(struct pr_log *log); /* flushes */
  * spaces, quotes and '='; a NULL value is "" in text and null in JSON.
  */
 void pr_log_event(struct pr_log *log, enum pr_log_level level, const char *event);
-/* An event that is called by the log's box: OUTBOX_… or INBOX_… */
+/* An event whose name begins with the log's box: OUTBOX_… or INBOX_… */
 void pr_log_box(struct pr_log *log, enum pr_log_level level, const char *event);
 void pr_log_str(struct pr_log *log, const char *field, const char *value);
 void pr_log_int(struct pr_log *log, const char *field, int64_t value);
 void pr_log_real(struct pr_log *log, const char *field, double value); /* three decimals */
-void pr_log_end(struct pr_log *log); /* flushes by itself past 64 KiB, and at warn or above */
+void pr_log_end(struct pr_log *log); /* flushes automatically past 64 KiB, and at warn or above */
 void pr_log_flush(struct pr_log *log);
 
 #endif

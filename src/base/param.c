@@ -50,7 +50,7 @@ bool pr_param_same_name(const char *a, const char *b)
 	return *a == *b;
 }
 
-/* Of a name that ends in '*', how many letters stand before it; otherwise 0. */
+/* Returns how many characters precede the '*' of a name that ends in one; otherwise 0. */
 static size_t prefix_len(const char *known)
 {
 	size_t len = strlen(known);
@@ -115,7 +115,7 @@ static bool read_size(const char *text, int64_t *ret)
 	return *rest == '\0' && !__builtin_mul_overflow(*ret, unit, ret);
 }
 
-/* As an option a flag comes without a text, as a setting perhaps without a value. */
+/* As an option, a flag has no text; as a setting, it may have no value. */
 static bool read_flag(const char *text, bool *ret)
 {
 	static const char *const yes[] = { "", "true", "yes", "on", "1" };
@@ -155,7 +155,7 @@ static void show_number(const struct pr_param *param, int64_t number, char out[P
 		snprintf(out, PR_DURATION_SIZE, "%" PRId64, number);
 }
 
-/* What the parameter takes, in words. */
+/* Describes the accepted values in words. */
 static void describe(const struct pr_param *param, char *out, size_t size)
 {
 	static const char *const kinds[] = {
@@ -202,7 +202,7 @@ static int add_item(const struct pr_param *param, void *target, const char *text
 	struct pr_param_list *list = field(param, target);
 
 	if (list->count == PR_PARAM_LIST_MAX)
-		return pr_err_set(err, POSTROOM_INVALID, "%s can be given %d times at most",
+		return pr_err_set(err, POSTROOM_INVALID, "%s can be given at most %d times",
 				  param->name, PR_PARAM_LIST_MAX);
 	list->items[list->count++] = text;
 	return POSTROOM_OK;

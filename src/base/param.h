@@ -20,7 +20,7 @@ enum pr_param_type {
 	PR_PARAM_PERIOD,   /* the same, or -1 for "never" */
 	PR_PARAM_SIZE,	   /* int64_t bytes: "64k", "1M", "8MiB" (1024s) */
 	PR_PARAM_CHOICE,   /* int64_t: index into choices */
-	PR_PARAM_LIST,	   /* struct pr_param_list: may be given again and again */
+	PR_PARAM_LIST,	   /* struct pr_param_list: may be given several times */
 };
 
 #define PR_PARAM_LIST_MAX 64
@@ -31,8 +31,8 @@ struct pr_param_list {
 
 struct pr_param {
 	/*
-	 * "batch-size"; '_' and '-' are the same when looked up. One that ends in '*' is a
-	 * PR_PARAM_LIST of whatever begins so: the rest of each name, then its value.
+	 * "batch-size"; '_' and '-' are equal in lookups. A name that ends in '*' is a
+	 * PR_PARAM_LIST of all settings with that prefix: the rest of each name, then its value.
 	 */
 	const char *name;
 	char letter; /* short option, or 0 */
@@ -53,7 +53,7 @@ bool pr_param_same_name(const char *a, const char *b);
 bool pr_param_matches(const char *known, const char *name);
 const struct pr_param *pr_param_find(const struct pr_param *table, const char *name);
 
-/* Parses text into the target's field; the error names the parameter and what it takes. */
+/* Parses text into the target's field. The error names the parameter and its accepted values. */
 int pr_param_set(const struct pr_param *param, void *target, const char *text, struct pr_err *err);
 
 /* pr_param_find() and pr_param_set(); an unknown name's error offers the nearest one. */

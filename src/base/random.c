@@ -8,7 +8,8 @@ static void refill(struct pr_random *random)
 {
 	size_t have = 0;
 
-	/* Up to 256 bytes come whole and at once; EINTR can only happen before the pool is seeded. */
+	/* Requests of up to 256 bytes are never short. EINTR can only happen before the pool is
+	 * seeded. */
 	while (have < sizeof(random->pool)) {
 		ssize_t got = getrandom(random->pool + have, 256, 0);
 
@@ -50,7 +51,7 @@ int64_t pr_random_between(struct pr_random *random, int64_t low, int64_t high)
 
 	if (span == 0)
 		return (int64_t)pr_random_u64(random);
-	/* Values past the last whole multiple of span would favour the low end. */
+	/* Values past the last whole multiple of span would favor the low end. */
 	limit = UINT64_MAX - UINT64_MAX % span;
 	do {
 		value = pr_random_u64(random);

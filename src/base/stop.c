@@ -16,7 +16,7 @@ int pr_stop_init(struct pr_stop *stop, struct pr_err *err)
 	stop->parent = NULL;
 	stop->fd = stop->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (stop->fd < 0)
-		return pr_err_errno(err, POSTROOM_NOMEM, "making an event descriptor");
+		return pr_err_errno(err, POSTROOM_NOMEM, "creating an event descriptor");
 	return POSTROOM_OK;
 }
 
@@ -30,7 +30,7 @@ int pr_stop_init_under(struct pr_stop *stop, const struct pr_stop *parent, struc
 	both = epoll_create1(EPOLL_CLOEXEC);
 	if (both < 0 || epoll_ctl(both, EPOLL_CTL_ADD, stop->event, &readable) < 0 ||
 	    epoll_ctl(both, EPOLL_CTL_ADD, parent->fd, &readable) < 0) {
-		status = pr_err_errno(err, POSTROOM_NOMEM, "making an event descriptor");
+		status = pr_err_errno(err, POSTROOM_NOMEM, "creating an event descriptor");
 		if (both >= 0)
 			close(both);
 		pr_stop_release(stop);
@@ -57,10 +57,11 @@ void pr_stop_request(struct pr_stop *stop, int64_t grace_ms)
 	uint64_t one = 1;
 	ssize_t written;
 
-	/* The first request decides how much time there is; later ones do not prolong it. */
+	/* The first request sets the deadline; later requests do not extend it. */
 	atomic_compare_exchange_strong(&stop->deadline_us, &none, pr_mono_us() + grace_ms * 1000);
 	written = write(stop->event, &one, sizeof(one));
-	(void)written; /* it can only fail when the counter is full, and so readable anyway */
+	(void)written; /* it can only fail when the counter is full, and then fd is readable
+		        * anyway */
 	errno = saved;
 }
 
@@ -96,7 +97,7 @@ bool pr_stop_is_over(const struct pr_stop *stop)
 	return deadline_us && pr_mono_us() >= deadline_us + PR_STOP_LAST_US;
 }
 
-int pr_stop_news_fd(const struct pr_stop *stop)
+int pr_stop_event_fd(const struct pr_stop *stop)
 {
 	while (stop && pr_stop_requested(stop))
 		stop = stop->parent;

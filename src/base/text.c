@@ -24,7 +24,8 @@ size_t pr_utf8_length(const char *text, size_t len)
 	if (c[0] < 0xe0)
 		return continues(c[1]) ? 2 : 0;
 
-	/* The second byte's range is what keeps out overlong forms, surrogates and the rest. */
+	/* The range of the second byte excludes overlong forms, surrogates and values past
+	 * U+10FFFF. */
 	if (c[0] == 0xe0)
 		low = 0xa0;
 	else if (c[0] == 0xed)
@@ -103,7 +104,8 @@ bool pr_pattern_match(const char *pattern, const char *text)
 			pattern++;
 			text++;
 		} else if (star) {
-			/* Only the last star need give way: those before it have matched all they must. */
+			/* Only the last star needs to backtrack: earlier stars have matched all
+			 * they must. */
 			pattern = star + 1;
 			text = ++resume;
 		} else {
@@ -160,7 +162,7 @@ const char *pr_text_nearest(const char *word, const char *const *names)
 		if (len > WORD_MAX)
 			continue;
 		d = distance(word, word_len, *names, len);
-		/* The beginning of a name is as good as a slip of the finger. */
+		/* A prefix of a name is as near as a typing error. */
 		if (word_len >= 3 && strncmp(word, *names, word_len) == 0)
 			d = 1;
 		if (d * 3 <= (word_len > len ? word_len : len) && d < nearest_distance) {

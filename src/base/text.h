@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Well-formed UTF-8: no overlong forms, no surrogates, nothing past U+10FFFF. NUL is a character like any. */
+/* Well-formed UTF-8: no overlong forms, no surrogates, nothing past U+10FFFF. NUL is an ordinary
+ * character. */
 bool pr_utf8_valid(const char *text, size_t len);
 
 /* Bytes of the well-formed character that text begins with, or 0. */
@@ -18,10 +19,10 @@ size_t pr_utf8_length(const char *text, size_t len);
  */
 size_t pr_utf8_sanitize(const char *text, size_t len, size_t max_chars, char *out, size_t size);
 
-/* What a hexadecimal digit stands for, or -1. */
+/* The value of a hexadecimal digit, or -1. */
 int pr_hex_value(char c);
 
-/* '*' stands for any characters, none included; everything else for itself. */
+/* '*' matches any number of characters. Every other character matches itself. */
 bool pr_pattern_match(const char *pattern, const char *text);
 
 /* The name nearest to a mistyped word, or NULL if none is near. Names end in a NULL. */

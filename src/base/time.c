@@ -29,18 +29,18 @@ int64_t pr_now_us(void)
 
 int64_t pr_mono_us(void)
 {
-	/* CLOCK_MONOTONIC stands still during suspend, while the database's leases run out. */
+	/* CLOCK_MONOTONIC does not advance during suspend, while the database's leases expire. */
 	return read_clock(CLOCK_BOOTTIME);
 }
 
 static int refuse(struct pr_err *err, const char *text, const char *why)
 {
 	return pr_err_set(err, POSTROOM_INVALID,
-			  "\"%.60s\" is no duration: %s; write it like 250ms, 5s, 10m, 2h or 7d",
+			  "\"%.60s\" is not a duration: %s; write it like 250ms, 5s, 10m, 2h or 7d",
 			  text, why);
 }
 
-/* A number that does not fit becomes -1 and stays it. */
+/* A number that does not fit becomes -1 and remains -1. */
 static bool read_digit(const char **at, int64_t *number)
 {
 	int digit = **at - '0';
@@ -122,7 +122,7 @@ void pr_rfc3339(int64_t time_us, char out[PR_RFC3339_SIZE])
 #define RATE_MIN 1e-9
 #define RATE_MAX 1e9
 
-/* The number's digits, with a point among them if need be; 0 if there is none. */
+/* The digits of the number, with a decimal point if it needs one; 0 if there is no number. */
 static double read_number(const char **at)
 {
 	double number = 0, scale = 1;
@@ -157,7 +157,104 @@ int pr_rate_parse(const char *text, double *ret, struct pr_err *err)
 	}
 	return pr_err_set(
 		err, POSTROOM_INVALID,
-		"\"%.60s\" is no rate; write messages a second, a minute or an hour, as in "
+		"\"%.60s\" is not a rate; write messages per second, minute or hour, as in "
 		"500/s, 30/m or 1000/h",
 		text);
+}
+
+/* Reads count digits. False: there are fewer. */
+static bool read_digits(const char **at, int count, int *ret)
+{
+	int value = 0;
+
+	for (int i = 0; i < count; i++, (*at)++) {
+		if (**at < '0' || **at > '9')
+			return false;
+		value = value * 10 + (**at - '0');
+	}
+	*ret = value;
+	return true;
+}
+
+static bool read_char(const char **at, char c)
+{
+	if (**at != c)
+		return false;
+	(*at)++;
+	return true;
+}
+
+/* ".123456789": microseconds; further digits are dropped. */
+static bool read_fraction(const char **at, int64_t *ret_us)
+{
+	int64_t scale = 100000;
+	int digits = 0;
+
+	*ret_us = 0;
+	if (!read_char(at, '.'))
+		return true;
+	for (; **at >= '0' && **at <= '9'; (*at)++, scale /= 10, digits++)
+		*ret_us += (**at - '0') * scale;
+	return digits >= 1 && digits <= 9;
+}
+
+/* "Z" or "+02:00": seconds east of UTC. */
+static bool read_offset(const char **at, int64_t *ret)
+{
+	int sign = **at == '-' ? -1 : 1, hours, minutes;
+
+	*ret = 0;
+	if (read_char(at, 'Z') || read_char(at, 'z'))
+		return true;
+	if (!read_char(at, sign < 0 ? '-' : '+') || !read_digits(at, 2, &hours) ||
+	    !read_char(at, ':') || !read_digits(at, 2, &minutes) || hours > 23 || minutes > 59)
+		return false;
+	*ret = sign * (hours * 3600 + minutes * 60);
+	return true;
+}
+
+static bool read_date(const char **at, struct tm *tm)
+{
+	static const int days[] = { 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
+	int year, month, day;
+
+	if (!read_digits(at, 4, &year) || !read_char(at, '-') || !read_digits(at, 2, &month) ||
+	    !read_char(at, '-') || !read_digits(at, 2, &day))
+		return false;
+	if (year < 1970 || month < 1 || month > 12 || day < 1 || day > days[month - 1])
+		return false;
+	if (month == 2 && day == 29 && (year % 4 != 0 || (year % 100 == 0 && year % 400 != 0)))
+		return false;
+	tm->tm_year = year - 1900;
+	tm->tm_mon = month - 1;
+	tm->tm_mday = day;
+	return true;
+}
+
+static bool read_time_of_day(const char **at, struct tm *tm)
+{
+	return read_digits(at, 2, &tm->tm_hour) && read_char(at, ':') &&
+	       read_digits(at, 2, &tm->tm_min) && read_char(at, ':') &&
+	       read_digits(at, 2, &tm->tm_sec) && tm->tm_hour < 24 && tm->tm_min < 60 &&
+	       tm->tm_sec < 60;
+}
+
+int pr_rfc3339_parse(const char *text, int64_t *ret_us, struct pr_err *err)
+{
+	const char *at = text;
+	struct tm tm = { 0 };
+	int64_t fraction_us, offset, us;
+
+	if (read_date(&at, &tm) &&
+	    (read_char(&at, 'T') || read_char(&at, 't') || read_char(&at, ' ')) &&
+	    read_time_of_day(&at, &tm) && read_fraction(&at, &fraction_us) &&
+	    read_offset(&at, &offset) && *at == '\0') {
+		us = ((int64_t)timegm(&tm) - offset) * 1000000 + fraction_us;
+		if (us >= 0) {
+			*ret_us = us;
+			return POSTROOM_OK;
+		}
+	}
+	return pr_err_set(err, POSTROOM_INVALID,
+			  "\"%.60s\" is not a time such as 2026-11-15T21:37:42Z", text);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* The parts of a URL as they stand in its text. */
+/* The parts of a URL as written in its text. */
 struct parts {
 	const char *scheme, *scheme_end;
 	const char *user, *user_end;
@@ -89,13 +89,14 @@ static bool split(const char *text, struct parts *parts)
 		rest += 2;
 		slash = memchr(rest, '/', (size_t)(end - rest));
 		split_authority(rest, slash ? slash : end, parts);
-		/* An empty authority leaves the path its slash: file:///tmp/x is /tmp/x. */
+		/* An empty authority leaves the leading slash in the path: file:///tmp/x is /tmp/x.
+		 */
 		parts->path = !slash ? end : slash == rest ? slash : slash + 1;
 	}
 	return true;
 }
 
-/* Decodes a part to *to and moves that behind its NUL. Returns it, or NULL and *ret_why. */
+/* Decodes a part to *to and moves *to past its NUL. Returns the part, or NULL and *ret_why. */
 static char *decode(const char *start, const char *end, char **to, const char **ret_why)
 {
 	char *decoded = *to;
@@ -147,7 +148,7 @@ static bool decode_settings(const char *at, struct pr_url *url, char **to, const
 			continue;
 		}
 		if (equals == at) {
-			*ret_why = "a setting behind '?' has no name";
+			*ret_why = "a setting after '?' has no name";
 			return false;
 		}
 		setting->name = decode(at, equals ? equals : end, to, ret_why);
@@ -204,12 +205,13 @@ int pr_url_parse(const char *text, struct pr_url *url, struct pr_err *err)
 	*url = (struct pr_url){ 0 };
 	for (const char *c = text; *c; c++) {
 		if ((unsigned char)*c < 0x20 || *c == 0x7f)
-			return refuse(text, "it holds a control character", err);
+			return refuse(text, "it contains a control character", err);
 	}
 	if (!split(text, &parts))
 		return refuse(text, "it must begin with a scheme and a colon, like \"file:\"", err);
 
-	/* Decoding never grows a part, so its own length and a NUL will do for each; the path is kept twice. */
+	/* Decoding never makes a part longer, so its length and a NUL suffice. The path is stored
+	 * twice. */
 	count = count_settings(parts.settings);
 	nuls = 6 + 2 * count;
 	size = strlen(text) + (size_t)(parts.path_end - parts.path) + nuls;
@@ -254,9 +256,10 @@ static void show_secret(struct shown *shown)
 
 static bool is_secret(const char *name, const char *end)
 {
-	/* A header may be an Authorization, a proxy's URL has its own password. */
-	static const char *const words[] = { "passw", "secret", "token",      "header",
-					     "proxy", ".pem",	"oauthbearer" };
+	/* A header may be an Authorization, a proxy URL has its own password, and a query may have
+	 * a token. */
+	static const char *const words[] = { "passw", "secret", "token",       "header",
+					     "proxy", ".pem",	"oauthbearer", "query" };
 
 	for (; name < end; name++) {
 		for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
@@ -272,10 +275,39 @@ bool pr_url_is_secret(const char *name)
 	return is_secret(name, name + strlen(name));
 }
 
+/* Returns where the URL of a web server begins in a word: at its start or after a '='; or NULL. */
+static const char *find_web(const char *text)
+{
+	for (const char *at = text; at; at = strchr(at, '=')) {
+		at += *at == '=';
+		if (strncasecmp(at, "http://", 7) == 0 || strncasecmp(at, "https://", 8) == 0)
+			return at;
+	}
+	return NULL;
+}
+
+/* Returns the length of a template field, as in {topic}; 0: there is none. */
+static size_t field_length(const char *at)
+{
+	static const char *const fields[] = { "{topic}", "{namespace}", "{tenant}", "{key}" };
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
+		if (strncmp(at, fields[i], strlen(fields[i])) == 0)
+			return strlen(fields[i]);
+	}
+	return 0;
+}
+
+/* Returns how many bytes of a path (up to '?') may be shown here: a field, a slash; 0: hidden. */
+static size_t shown_length(const char *at)
+{
+	return *at == '/' ? 1 : field_length(at);
+}
+
 /*
- * Where the '@' behind a password is, or NULL. A password with an unescaped
- * '/' or '?' in it makes a wrong URL, whose message must not show it either: so
- * the '@' may be anywhere, unless what follows the colon is a port.
+ * Returns the '@' after a password, or NULL. A password with an unescaped '/' or '?' makes an
+ * invalid URL, and its error message must not show the password either. So the '@' may be anywhere,
+ * unless a port follows the colon.
  */
 static const char *password_end(const char *colon, const char *authority_end)
 {
@@ -289,7 +321,7 @@ static const char *password_end(const char *colon, const char *authority_end)
 	return port == authority_end ? NULL : strrchr(authority_end, '@');
 }
 
-/* Shows everything up to the settings, and returns where it stopped. */
+/* Shows everything before the settings, and returns where it stopped. */
 static const char *show_target(struct shown *shown, const char *text)
 {
 	const char *rest = strstr(text, "://");
@@ -301,7 +333,7 @@ static const char *show_target(struct shown *shown, const char *text)
 	authority_end = rest + strcspn(rest, "/?");
 	colon = memchr(rest, ':', (size_t)(authority_end - rest));
 	at = find_last(rest, authority_end, '@');
-	/* For NATS whoever has no password is no user, but a token. */
+	/* For NATS, a user without a password is a token. */
 	if (at && (!colon || colon > at) && strncasecmp(text, "nats:", 5) == 0) {
 		show(shown, text, rest);
 		show_secret(shown);
@@ -315,6 +347,26 @@ static const char *show_target(struct shown *shown, const char *text)
 	return at;
 }
 
+/* The path of a web server may be secret: only its fields and slashes are shown. */
+static const char *show_path(struct shown *shown, const char *at)
+{
+	const char *path = at + strcspn(at, "/?");
+
+	show(shown, at, path);
+	for (at = path; *at && *at != '?';) {
+		size_t len = shown_length(at);
+
+		show(shown, at, at + len);
+		at += len;
+		if (len > 0)
+			continue;
+		show_secret(shown);
+		while (*at && *at != '?' && shown_length(at) == 0)
+			at++;
+	}
+	return at;
+}
+
 void pr_url_redact(const char *text, char *out, size_t size)
 {
 	struct shown shown = { .out = out, .size = size };
@@ -323,8 +375,16 @@ void pr_url_redact(const char *text, char *out, size_t size)
 	if (size == 0)
 		return;
 	rest = show_target(&shown, text);
-	at = rest + strcspn(rest, "?");
-	show(&shown, rest, at);
+	if (find_web(text) == text) {
+		if (rest == text) {
+			rest = strstr(text, "://") + 3;
+			show(&shown, text, rest);
+		}
+		at = show_path(&shown, rest);
+	} else {
+		at = rest + strcspn(rest, "?");
+		show(&shown, rest, at);
+	}
 	while (*at) {
 		const char *end = at + 1 + strcspn(at + 1, "&");
 		const char *equals = memchr(at, '=', (size_t)(end - at));
@@ -340,16 +400,33 @@ void pr_url_redact(const char *text, char *out, size_t size)
 	out[shown.used] = '\0';
 }
 
+static void hide_path(char *web)
+{
+	char *at = strstr(web, "://") + 3;
+
+	at += strcspn(at, "/?");
+	while (*at && *at != '?') {
+		size_t len = shown_length(at);
+
+		if (len == 0)
+			*at = '*';
+		at += len > 0 ? len : 1;
+	}
+}
+
 void pr_url_hide(char *text)
 {
 	char *user = strstr(text, "://"), *host = user ? strrchr(user, '@') : NULL;
+	const char *web = find_web(text);
 	const char *settings = strchr(text, '?');
 	char *end;
 
 	if (host)
 		memset(user + 3, '*', (size_t)(host - user - 3));
+	if (web)
+		hide_path(text + (web - text));
 	for (char *name = text; *name; name = *end ? end + 1 : end) {
-		/* Outside of a URL's settings nobody can tell where a quoted value ends. */
+		/* Outside of a URL's settings, the end of a quoted value is unknown. */
 		bool setting = settings && name > settings;
 		char *equals = name + strcspn(name, setting ? "=&" : "=?& ");
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SCHEME:REST or SCHEME://AUTHORITY/PATH, with settings behind '?'. */
+/* SCHEME:REST or SCHEME://AUTHORITY/PATH, with settings after '?'. */
 #ifndef PR_BASE_URL_H
 #define PR_BASE_URL_H
 
@@ -19,28 +19,30 @@ struct pr_url {
 	char *user;
 	char *password;
 	char *host; /* everything between user and path, port included, not decoded: "a:1,b:2" */
-	char *path; /* behind the authority's '/', or all of the rest without "//"; an empty authority leaves it its '/' */
-	char *raw_path; /* the same as it was written, not decoded */
+	char *path; /* after the authority's '/', or the whole rest without "//"; an empty
+		     * authority leaves the '/' in it */
+	char *raw_path; /* the same, not decoded */
 	struct pr_url_setting *settings;
 	size_t setting_count;
-	char *memory; /* where all of it lives */
+	char *memory; /* memory of all parts */
 };
 
 /* On failure url is left released. Passwords never appear in errors. */
 int pr_url_parse(const char *text, struct pr_url *url, struct pr_err *err);
 void pr_url_release(struct pr_url *url);
 
-/* Whether a setting of that name is to be kept from people's eyes. */
+/* True if the value of a setting of that name is secret. */
 bool pr_url_is_secret(const char *name);
 /*
- * Makes the secrets unreadable, in place, of a URL, a libpq connection string, or any word of
- * a command line that may be one.
+ * Hides the secrets, in place, in a URL, a libpq connection string, or any word of a command line
+ * that may be one.
  */
 void pr_url_hide(char *text);
 
 /*
- * text without its password, and without settings that are named like secrets,
- * for messages: "redis://:***@host/stream". out gets at most size bytes.
+ * Copies text for messages, without its password and without settings that are named like secrets:
+ * "redis://:***@host/stream". The path of a web server may contain a token: only its slashes and
+ * template fields are shown. out gets at most size bytes.
  */
 void pr_url_redact(const char *text, char *out, size_t size);
 

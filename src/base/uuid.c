@@ -25,7 +25,7 @@ void pr_uuid_v7(struct pr_uuid_gen *gen, int64_t now_us, char out[PR_UUID_SIZE])
 	pr_random_fill(&gen->random, bytes, sizeof(bytes));
 	if (ms > gen->last_ms) {
 		gen->last_ms = ms;
-		/* Half of the range stays free for those that follow in this millisecond. */
+		/* Half of the range stays free for later UUIDs of this millisecond. */
 		gen->counter = ((unsigned)bytes[6] << 8 | bytes[7]) & 0x7ff;
 	} else if (++gen->counter > 0xfff) {
 		gen->last_ms++;
@@ -51,17 +51,18 @@ void pr_uuid_v4(struct pr_random *random, char out[PR_UUID_SIZE])
 
 bool pr_uuid_normalize(const char *text, char out[PR_UUID_SIZE])
 {
+	bool hyphens = strnlen(text, 9) == 9 && text[8] == '-';
 	char result[PR_UUID_SIZE];
 
 	for (int i = 0; i < PR_UUID_SIZE - 1; i++) {
-		unsigned char c = (unsigned char)text[i];
-		bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+		bool hyphen = i == 8 || i == 13 || i == 18 || i == 23;
+		unsigned char c = hyphen && !hyphens ? '-' : (unsigned char)*text++;
 
-		if (dash ? c != '-' : !isxdigit(c))
+		if (hyphen ? c != '-' : !isxdigit(c))
 			return false;
 		result[i] = (char)tolower(c);
 	}
-	if (text[PR_UUID_SIZE - 1] != '\0')
+	if (*text != '\0')
 		return false;
 	result[PR_UUID_SIZE - 1] = '\0';
 	memcpy(out, result, PR_UUID_SIZE);

@@ -15,12 +15,12 @@ struct pr_uuid_gen {
 };
 
 /*
- * UUIDv7 that grow within one generator: milliseconds, then a 12-bit counter
- * that starts at random in each of them, then 62 random bits.
+ * UUIDv7 that grow within one generator: milliseconds, then a 12-bit counter with a random start in
+ * each millisecond, then 62 random bits.
  */
 void pr_uuid_v7(struct pr_uuid_gen *gen, int64_t now_us, char out[PR_UUID_SIZE]);
 void pr_uuid_v4(struct pr_random *random, char out[PR_UUID_SIZE]);
-/* Takes the hyphenated form in either case, writes it in lower case. */
+/* Accepts 32 hex digits in either case, with or without hyphens; writes hyphens and lower case. */
 bool pr_uuid_normalize(const char *text, char out[PR_UUID_SIZE]);
 void pr_uuid_format(const unsigned char bytes[16], char out[PR_UUID_SIZE]);
 

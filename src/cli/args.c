@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command line. Options stand anywhere, before and behind the command, so
- * the command is found first: an option in front of it may belong to any
- * command, and only its table knows whether the next word is its value.
+ * The command line. Options may be before and after the command. The parser finds
+ * the command first: an option before it may belong to any command, and only the
+ * option table says whether the next word is its value.
  */
 #include "cli/cli.h"
 
@@ -31,7 +31,7 @@ static const struct pr_param *find_letter(const struct pr_param *table, char let
 	return NULL;
 }
 
-/* Looks up "--name", "--name=value", "-x" or "-xvalue"; *ret_value is the part glued to it. */
+/* Looks up "--name", "--name=value", "-x" or "-xvalue"; *ret_value is the attached value. */
 static const struct pr_param *find_option(const struct pr_param *table, const char *word,
 					  const char **ret_value)
 {
@@ -94,10 +94,9 @@ static int unknown_option(struct cli *cli, const char *word)
 	size_t len = strcspn(word, "=");
 
 	if (word[1] != '-')
-		return cli_usage(cli,
-				 "unknown option %s; an argument that begins with a dash "
-				 "goes behind --",
-				 word);
+		return cli_usage(
+			cli, "unknown option %s; put -- before an argument that begins with a dash",
+			word);
 	if (len - 2 < sizeof(name))
 		memcpy(name, word + 2, len - 2);
 	size_t count = add_names(cli_global_params, names, 0);
@@ -108,8 +107,8 @@ static int unknown_option(struct cli *cli, const char *word)
 	if (nearest)
 		return cli_usage(cli, "unknown option %.*s; did you mean --%s?", (int)len, word,
 				 nearest);
-	return cli_usage(cli, "unknown option %.*s; postroom help%s%s lists them", (int)len, word,
-			 *command ? " " : "", command);
+	return cli_usage(cli, "unknown option %.*s; postroom help%s%s lists all options", (int)len,
+			 word, *command ? " " : "", command);
 }
 
 int cli_unknown_command(struct cli *cli, const char *word)
@@ -123,7 +122,7 @@ int cli_unknown_command(struct cli *cli, const char *word)
 	const char *nearest = pr_text_nearest(word, names);
 	if (nearest)
 		return cli_usage(cli, "unknown command %s; did you mean %s?", word, nearest);
-	return cli_usage(cli, "unknown command %s; postroom --help lists them", word);
+	return cli_usage(cli, "unknown command %s; postroom --help lists all commands", word);
 }
 
 /* One option at argv[*at], with its value; moves *at to the last word used. */
@@ -190,7 +189,7 @@ static int parse_words(struct cli *cli, void *options, int argc, char **argv, in
 			if (status != CLI_DONE)
 				return status;
 		} else {
-			/* Every word before this one has been used, so its place is free. */
+			/* All words before this one have been processed, so their slots are free. */
 			args[cli->arg_count++] = argv[i];
 		}
 	}

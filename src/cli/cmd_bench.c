@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this database and this sink can do: bulk enqueue, drain, and the time
- * from enqueue to delivery under a steady trickle.
+ * Measures a database and a sink: bulk enqueue, drain, and the time from enqueue
+ * to delivery at a constant rate.
  *
- * 1. Everything happens in a namespace of its own, which is emptied before and
- *    after; what an interrupted run left behind goes to null: and is purged.
- * 2. A database that holds anybody else's messages is refused: a benchmark
- *    would slow down their relays and leave its free pages in their file.
+ * 1. The benchmark uses its own namespace, which is emptied before and after.
+ *    Messages of an interrupted run are delivered to null: and purged.
+ * 2. A database that contains other messages is refused: a benchmark would slow
+ *    down their relays and leave free pages in the file.
  */
 #include "cli/cli.h"
 
@@ -26,7 +26,7 @@
 #define BULK_TOPIC "bench.bulk"
 #define LATENCY_TOPIC "bench.latency"
 #define PURGE_AT_ONCE 1000
-#define STALLED_MS 30000 /* a relay that delivers nothing for so long will not any more */
+#define STALLED_MS 30000 /* a relay without a delivery for this time has stalled */
 
 struct bench_options {
 	int64_t messages;
@@ -42,27 +42,67 @@ struct bench_options {
 #define OPTION(member) offsetof(struct bench_options, member)
 
 static const struct pr_param params[] = {
-	{ .name = "messages", .type = PR_PARAM_INT, .offset = OPTION(messages), .value = "N",
-	  .fallback = "20000", .min = 1, .max = 100000000, .help = "how many to enqueue and drain" },
-	{ .name = "size", .type = PR_PARAM_SIZE, .offset = OPTION(size), .value = "SIZE",
-	  .fallback = "200", .min = 2, .max = POSTROOM_PAYLOAD_DEFAULT_MAX,
-	  .help = "of each payload, in bytes" },
-	{ .name = "batch-size", .type = PR_PARAM_INT, .offset = OPTION(batch_size), .value = "N",
-	  .fallback = "500", .min = 1, .max = 10000,
-	  .help = "messages in a transaction of the enqueue, and in a claim" },
-	{ .name = "to", .type = PR_PARAM_STRING, .offset = OPTION(to), .value = "SINK-URL",
-	  .fallback = "null:", .help = "where messages go (postroom sinks lists them)" },
-	{ .name = "workers", .type = PR_PARAM_INT, .offset = OPTION(workers), .value = "N",
-	  .fallback = "2", .min = 1, .max = 256, .help = "of the relay" },
-	{ .name = "poll-interval", .type = PR_PARAM_DURATION, .offset = OPTION(poll_interval_ms),
-	  .value = "DUR", .min = 1, .max = 86400000,
-	  .help = "how often the relay looks for work (default: as the relay's)" },
-	{ .name = "rate", .type = PR_PARAM_INT, .offset = OPTION(rate), .value = "N",
-	  .fallback = "100", .min = 1, .max = 10000,
-	  .help = "messages a second while the latency is measured" },
-	{ .name = "time", .type = PR_PARAM_DURATION, .offset = OPTION(time_ms), .value = "DUR",
-	  .fallback = "5s", .min = 100, .max = 3600000,
-	  .help = "how long the latency is measured" },
+	{ .name = "messages",
+	  .type = PR_PARAM_INT,
+	  .offset = OPTION(messages),
+	  .value = "N",
+	  .fallback = "20000",
+	  .min = 1,
+	  .max = 100000000,
+	  .help = "number of messages to enqueue and drain" },
+	{ .name = "size",
+	  .type = PR_PARAM_SIZE,
+	  .offset = OPTION(size),
+	  .value = "SIZE",
+	  .fallback = "200",
+	  .min = 2,
+	  .max = POSTROOM_PAYLOAD_DEFAULT_MAX,
+	  .help = "size of each payload, in bytes" },
+	{ .name = "batch-size",
+	  .type = PR_PARAM_INT,
+	  .offset = OPTION(batch_size),
+	  .value = "N",
+	  .fallback = "500",
+	  .min = 1,
+	  .max = 10000,
+	  .help = "messages per enqueue transaction, and maximum per claim" },
+	{ .name = "to",
+	  .type = PR_PARAM_STRING,
+	  .offset = OPTION(to),
+	  .value = "SINK-URL",
+	  .fallback = "null:",
+	  .help = "sink that receives the messages (postroom sinks lists all sinks)" },
+	{ .name = "workers",
+	  .type = PR_PARAM_INT,
+	  .offset = OPTION(workers),
+	  .value = "N",
+	  .fallback = "2",
+	  .min = 1,
+	  .max = 256,
+	  .help = "number of worker threads of the relay" },
+	{ .name = "poll-interval",
+	  .type = PR_PARAM_DURATION,
+	  .offset = OPTION(poll_interval_ms),
+	  .value = "DUR",
+	  .min = 1,
+	  .max = 86400000,
+	  .help = "time between two polls of the relay (default: as for postroom relay)" },
+	{ .name = "rate",
+	  .type = PR_PARAM_INT,
+	  .offset = OPTION(rate),
+	  .value = "N",
+	  .fallback = "100",
+	  .min = 1,
+	  .max = 10000,
+	  .help = "messages per second during the latency measurement" },
+	{ .name = "time",
+	  .type = PR_PARAM_DURATION,
+	  .offset = OPTION(time_ms),
+	  .value = "DUR",
+	  .fallback = "5s",
+	  .min = 100,
+	  .max = 3600000,
+	  .help = "duration of the latency measurement" },
 	{ 0 },
 };
 
@@ -80,7 +120,7 @@ struct bench {
 	int64_t latency_count;
 };
 
-/* A relay in a thread of its own, so that somebody can feed and watch it. */
+/* A relay in a separate thread, while the main thread enqueues and measures. */
 struct runner {
 	struct pr_relay *relay;
 	pthread_t thread;
@@ -115,14 +155,16 @@ static int start_relay(struct bench *bench, struct runner *runner, const char *t
 		.poll_interval_ms = given->poll_interval_ms,
 		.shutdown_grace_ms = 20000,
 		/* One attempt: retries would measure the backoff. */
-		.policy = { .max_attempts = 1, .base_delay_ms = 1000, .max_delay_ms = 1000,
+		.policy = { .max_attempts = 1,
+			    .base_delay_ms = 1000,
+			    .max_delay_ms = 1000,
 			    .max_error_length = 2000 },
 		.retention_ms = -1,
 		.dead_retention_ms = -1,
 		.dedupe_retention_ms = -1,
 		.inbox_retention_ms = -1,
 		.drain = drain,
-		/* A line a message would measure the terminal. */
+		/* One line per message would measure the terminal. */
 		.log_level = level < PR_LOG_WARN ? PR_LOG_WARN : (enum pr_log_level)level,
 		.log_format = (enum pr_log_format)bench->cli->global.log_format,
 	};
@@ -136,7 +178,7 @@ static int start_relay(struct bench *bench, struct runner *runner, const char *t
 		return cli_fail(bench->cli, "bench: %s", runner->err.text);
 	if (pthread_create(&runner->thread, NULL, run_relay, runner) != 0) {
 		pr_relay_close(runner->relay);
-		return cli_fail(bench->cli, "bench: can not start a thread: no resources left");
+		return cli_fail(bench->cli, "bench: cannot start a thread: no resources left");
 	}
 	return CLI_DONE;
 }
@@ -183,8 +225,11 @@ static int drain(struct bench *bench, const char *to, double *ret_s,
 static postroom_message make_message(const struct bench *bench, const char *topic)
 {
 	return (postroom_message){
-		.size = sizeof(postroom_message), .ns = NAMESPACE, .topic = topic,
-		.payload = bench->payload, .payload_len = (size_t)bench->given->size,
+		.size = sizeof(postroom_message),
+		.ns = NAMESPACE,
+		.topic = topic,
+		.payload = bench->payload,
+		.payload_len = (size_t)bench->given->size,
 	};
 }
 
@@ -243,7 +288,7 @@ static int measure_bulk(struct bench *bench)
 	return status;
 }
 
-/* A steady trickle, one message a transaction, as an application makes it. */
+/* A constant rate, one message per transaction, like an application. */
 static int send_steadily(struct bench *bench, struct runner *runner)
 {
 	const postroom_message message = make_message(bench, LATENCY_TOPIC);
@@ -251,8 +296,7 @@ static int send_steadily(struct bench *bench, struct runner *runner)
 
 	while (bench->latency_sent * interval_us < bench->given->time_ms * 1000 &&
 	       !atomic_load(&runner->finished)) {
-		int64_t early_us =
-			started_us + bench->latency_sent * interval_us - pr_mono_us();
+		int64_t early_us = started_us + bench->latency_sent * interval_us - pr_mono_us();
 
 		if (early_us > 0)
 			nanosleep(&(struct timespec){ .tv_sec = early_us / 1000000,
@@ -289,8 +333,8 @@ static int take_latency(void *context, const postroom_row *row)
 	struct bench *bench = context;
 
 	if (bench->latency_count < bench->latency_sent)
-		bench->latencies_us[bench->latency_count++] =
-			row->delivered_at_us - row->created_at_us;
+		bench->latencies_us[bench->latency_count++] = row->delivered_at_us -
+							      row->created_at_us;
 	return 0;
 }
 
@@ -306,10 +350,10 @@ static int read_latencies(struct bench *bench)
 	bench->latencies_us = calloc((size_t)bench->latency_sent + 1, sizeof(int64_t));
 	if (!bench->latencies_us)
 		return cli_fail(bench->cli, "bench: no memory");
-	if (postroom_list(bench->store,
-			  POSTROOM_FILTER(.status = "delivered", .ns = NAMESPACE,
-					  .topic = LATENCY_TOPIC),
-			  (int32_t)bench->latency_sent, take_latency, bench) < 0)
+	if (postroom_list(
+		    bench->store,
+		    POSTROOM_FILTER(.status = "delivered", .ns = NAMESPACE, .topic = LATENCY_TOPIC),
+		    (int32_t)bench->latency_sent, take_latency, bench) < 0)
 		return cli_fail(bench->cli, "bench: %s", postroom_store_errmsg(bench->store));
 	qsort(bench->latencies_us, (size_t)bench->latency_count, sizeof(int64_t), by_value);
 	return CLI_DONE;
@@ -375,12 +419,13 @@ static int check_scratch(struct bench *bench)
 	struct inhabitants found = { 0 };
 	postroom_counts counts;
 
-	if (postroom_stats(bench->store, &counts, count_topic, &found) < 0)
+	if (postroom_stats(bench->store, NULL, &counts, count_topic, &found) < 0)
 		return cli_fail(bench->cli, "bench: %s", postroom_store_errmsg(bench->store));
 	if (found.others > 0)
 		return cli_fail(bench->cli,
-				"bench: the database holds %" PRId64 " messages that are not the "
-				"benchmark's; name a scratch database with --db",
+				"bench: the database contains %" PRId64
+				" messages that are not from a "
+				"benchmark; name a scratch database with --db",
 				found.others);
 	return found.ours > 0 ? clean_up(bench) : CLI_DONE;
 }
@@ -435,14 +480,14 @@ static void print_json(struct bench *bench, const char *to)
 	cli_end_object(bench->cli);
 }
 
-static void add_rate(struct cli_table *table, const char *what, int64_t count, double seconds,
+static void add_rate(struct cli_table *table, const char *label, int64_t count, double seconds,
 		     const char *detail)
 {
 	PR_CLEANUP_BUF struct pr_buf rate = { 0 };
 
 	cli_put_count(&rate, (int64_t)((double)count / seconds));
 	pr_buf_puts(&rate, "/s");
-	cli_table_cell(table, CLI_BOLD, what);
+	cli_table_cell(table, CLI_BOLD, label);
 	cli_table_cell(table, CLI_PLAIN, pr_buf_text(&rate));
 	cli_table_cell(table, CLI_PLAIN, detail);
 }
@@ -450,12 +495,12 @@ static void add_rate(struct cli_table *table, const char *what, int64_t count, d
 static void add_latency(struct cli_table *table, const struct bench *bench, int percent,
 			const char *detail)
 {
-	char what[32], value[32] = "-";
+	char label[32], value[32] = "-";
 
-	snprintf(what, sizeof(what), "latency p%d", percent);
+	snprintf(label, sizeof(label), "latency p%d", percent);
 	if (bench->latency_count > 0)
 		snprintf(value, sizeof(value), "%.1f ms", percentile_ms(bench, percent));
-	cli_table_cell(table, CLI_BOLD, what);
+	cli_table_cell(table, CLI_BOLD, label);
 	cli_table_cell(table, CLI_PLAIN, value);
 	cli_table_cell(table, CLI_PLAIN, detail);
 }
@@ -469,7 +514,7 @@ static void print_table(struct bench *bench, const char *to)
 
 	cli_table_begin(&table, bench->cli, heads);
 	snprintf(detail, sizeof(detail),
-		 "%" PRId64 " messages of %" PRId64 " bytes, %" PRId64 " a transaction",
+		 "%" PRId64 " messages of %" PRId64 " bytes, %" PRId64 " per transaction",
 		 given->messages, given->size, given->batch_size);
 	add_rate(&table, "enqueue", given->messages, bench->enqueue_s, detail);
 	snprintf(detail, sizeof(detail),
@@ -477,7 +522,8 @@ static void print_table(struct bench *bench, const char *to)
 		 given->workers, bench->drained.delivered, bench->drained.dead);
 	add_rate(&table, "drain", bench->drained.delivered, bench->drain_s, detail);
 	snprintf(detail, sizeof(detail),
-		 "enqueue to delivery, %" PRId64 " a second; %" PRId64 " of %" PRId64 " delivered",
+		 "enqueue to delivery, %" PRId64 " per second; %" PRId64 " of %" PRId64
+		 " delivered",
 		 given->rate, bench->latency_count, bench->latency_sent);
 	add_latency(&table, bench, 50, detail);
 	add_latency(&table, bench, 95, detail);
@@ -506,7 +552,7 @@ static int measure(struct bench *bench)
 	return cleaned;
 }
 
-/* A JSON string of exactly so many bytes. */
+/* A JSON string of exactly size bytes. */
 static char *make_payload(size_t size)
 {
 	char *payload = malloc(size + 1);
@@ -538,10 +584,11 @@ const struct cli_command cmd_bench = {
 	.name = "bench",
 	.synopsis = "[OPTIONS]",
 	.summary = "Measure enqueue, drain and latency on a database and a sink",
-	.about = "Enqueues messages in bulk, drains them to the sink, then enqueues one at a time and\n"
-		 "tells how long each took until it was delivered. Name a scratch database: one that\n"
-		 "holds other messages is refused. Its own are in the namespace " NAMESPACE "\n"
-		 "and are purged at the end. A message that fails is not tried again.",
+	.about = "Enqueues messages in bulk and drains them to the sink. Then it enqueues messages "
+		 "one at a time and measures how long each takes to be delivered.\n\nName a "
+		 "scratch database: bench refuses a database that contains other messages. Its own "
+		 "messages are in the namespace " NAMESPACE
+		 " and are purged at the end. Failed messages are not retried.",
 	.examples = "postroom bench --db /var/tmp/scratch.db\n"
 		    "postroom bench --db /var/tmp/scratch.db --messages 200000 --size 1k --json\n"
 		    "postroom bench --db /var/tmp/scratch.db --to file:/var/tmp/out.ndjson",

@@ -48,12 +48,12 @@ const struct cli_command cmd_checkpoint = {
 	.name = "checkpoint",
 	.synopsis = "[JSON]",
 	.summary = "In a handler: print or replace the job's checkpoint",
-	.about = "For commands that postroom consume --exec runs: a job can keep one JSON value, "
-		 "whatever helps it to go on where it stopped. It outlives failures, crashes and "
-		 "takeovers. Without JSON it is printed, null if there is none; with it, it is "
-		 "replaced as a whole; - reads it from stdin. At most 1 MiB.\n\n"
-		 "Exits 1 and changes nothing when the job is somebody else's by now, or what was "
-		 "given is not JSON.",
+	.about = "For commands that postroom consume --exec runs. A job can store one JSON value "
+		 "from which it can resume. The value survives failures, crashes and takeovers. "
+		 "Without JSON, the value is printed, or null if there is none. With JSON, the "
+		 "value is replaced; - reads it from stdin. The maximum size is 1 MiB.\n\nExits 1 "
+		 "and changes nothing if another worker has taken over the job, or if the argument "
+		 "is not JSON.",
 	.examples = "page=$(postroom checkpoint | jq '.page // 1')\n"
 		    "postroom checkpoint \"{\\\"page\\\": $((page + 1))}\"",
 	.max_args = 1,

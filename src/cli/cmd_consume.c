@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The consumer's command: which handler, from where, and how. */
+/* postroom consume: options of the handler and the source. */
+#include "cli/admin.h"
 #include "cli/watch.h"
 #include "cli/workers.h"
 
@@ -9,14 +10,15 @@
 #include <string.h>
 #include <strings.h>
 
-/* A handler that hangs holds up one worker for so long. */
+/* A hanging handler blocks one worker for at most this time. */
 #define TIMEOUT_MS 60000
 
-/* What a worker posts at once. */
+/* Events that a worker posts concurrently. */
 #define HTTP_AT_ONCE 32
 
 struct consume_options {
 	struct cli_workers workers;
+	struct cli_admin admin;
 	const char *handler;
 	const char *from;
 	const char *exec;
@@ -24,68 +26,79 @@ struct consume_options {
 	const char *http;
 	struct pr_identity identity;
 	bool ordered;
+	bool accept_replay;
 	bool drain;
 };
 
 #define OPTION(member) offsetof(struct consume_options, member)
 #define WORKERS(member) OPTION(workers.member)
+#define ADMIN(member) OPTION(admin.member)
 
 static const struct pr_param params[] = {
 	{ .name = "handler",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(handler),
 	  .value = "NAME",
-	  .help = "whose events these are: each handler sees an event once" },
+	  .help = "name of the handler (the consumer group); each handler processes an event "
+		  "once" },
 	{ .name = "from",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(from),
 	  .value = "URL",
 	  .help = "redis://HOST:PORT/STREAM, kafka://HOST:PORT/TOPIC, nats://HOST:PORT/STREAM, "
 		  "amqp://USER:PASSWORD@HOST:PORT/VHOST/QUEUE, or - for lines of JSON on stdin "
-		  "(default: what was submitted with postroom inbox submit)" },
+		  "(default: jobs that were submitted with postroom inbox submit)" },
 	{ .name = "sql",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(sql),
 	  .value = "STATEMENT",
-	  .help = "run it in the inbox's transaction, with the parameters 1 payload, 2 id, 3 topic, "
-		  "4 key, 5 headers" },
+	  .help = "run this statement in the transaction of the inbox, with the parameters 1 "
+		  "payload, 2 id, 3 topic, 4 key, 5 headers, 6 tenant_id, 7 correlation_id" },
 	{ .name = "exec",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(exec),
 	  .value = "COMMAND",
-	  .help = "run a shell command, the payload on its stdin, the rest as POSTROOM_… in its "
-		  "environment" },
+	  .help = "run a shell command; it reads the payload from stdin and the other fields from "
+		  "environment variables POSTROOM_…" },
 	{ .name = "http",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(http),
 	  .value = "URL",
-	  .help = "POST it, with the event's id as Idempotency-Key" },
+	  .help = "POST the event to this URL, with its id as Idempotency-Key" },
 	{ .name = "timeout",
 	  .type = PR_PARAM_DURATION,
 	  .offset = WORKERS(config.publish_timeout_ms),
 	  .value = "DUR",
 	  .min = 1,
 	  .max = 30LL * 86400000,
-	  .help = "what one event may take; then the handler is ended and has failed (default: 1m; "
-		  "for --sql half of the lease at most)" },
+	  .help = "time limit per event; then the handler is ended and the attempt has failed "
+		  "(default: 1m; for --sql at most half of the lease)" },
 	{ .name = "ordered",
 	  .type = PR_PARAM_FLAG,
 	  .offset = OPTION(ordered),
-	  .help = "later events of a failing event's topic and key wait behind it" },
+	  .help = "a failing event blocks later events of its topic and key" },
 	{ .name = "id-header",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(identity.header),
 	  .value = "NAME",
-	  .help = "events are known by this header (default: the id that postroom's sinks give them)" },
+	  .help = "name of the header that carries the event id (default: the header that the "
+		  "sinks of postroom set)" },
 	{ .name = "id-path",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(identity.path),
 	  .value = "PATH",
-	  .help = "events are known by this member of the payload, as in data.order.id" },
+	  .help = "path of the payload member that contains the event id, for example "
+		  "data.order.id" },
+	{ .name = "accept-replay",
+	  .type = PR_PARAM_FLAG,
+	  .offset = OPTION(accept_replay),
+	  .help = "process redelivered events again although the inbox has purged them; without "
+		  "this option, consume stops at the first one" },
 	{ .name = "drain",
 	  .type = PR_PARAM_FLAG,
 	  .offset = OPTION(drain),
-	  .help = "stop when the source is silent and every job is completed or dead" },
+	  .help = "stop when the source has no more events and every job is completed or dead" },
+	CLI_ADMIN_PARAM(ADMIN),
 	CLI_WORKERS_PARAMS(WORKERS),
 	CLI_GRACE_PARAM(WORKERS),
 	CLI_DEAD_RETENTION_PARAM(WORKERS),
@@ -106,7 +119,7 @@ static int check_handler(const struct consume_options *options, struct pr_err *e
 		return err->status;
 	if (kinds == 0)
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "consume: say what is to be done with an event: --sql STATEMENT, "
+				  "consume: the handler is missing: give --sql STATEMENT, "
 				  "--exec COMMAND or --http URL");
 	if (kinds > 1)
 		return pr_err_set(err, POSTROOM_INVALID,
@@ -121,7 +134,7 @@ static int check_handler(const struct consume_options *options, struct pr_err *e
 	return pr_identity_check(&options->identity, err);
 }
 
-/* Where a command goes that is to be found by `postroom step`. */
+/* Settings for exec: handlers, so that `postroom step` finds the job. */
 static bool set_environment(const struct cli *cli, const struct consume_options *options)
 {
 	const char *schema = cli->global.schema;
@@ -131,7 +144,7 @@ static bool set_environment(const struct cli *cli, const struct consume_options 
 	       setenv("POSTROOM_SCHEMA", schema ? schema : "", 1) == 0;
 }
 
-/* One job at a time for a command: what takes long must not sit on others. */
+/* One job per command at a time: a long job must not delay others. */
 static void choose_sink(struct cli *cli, struct consume_options *options)
 {
 	struct pr_relay_config *config = &options->workers.config;
@@ -144,11 +157,11 @@ static void choose_sink(struct cli *cli, struct consume_options *options)
 		if (config->batch_size > HTTP_AT_ONCE)
 			config->batch_size = HTTP_AT_ONCE;
 	}
-	config->beats = !options->sql;
+	config->renews_leases = !options->sql;
 }
 
-static int prepare(struct cli *cli, struct consume_options *options,
-		   struct pr_consume_config *ret, struct pr_err *err)
+static int prepare(struct cli *cli, struct consume_options *options, struct pr_consume_config *ret,
+		   struct pr_err *err)
 {
 	struct pr_relay_config *config = &options->workers.config;
 	int64_t half_ms = config->lease_ms / 2;
@@ -158,18 +171,19 @@ static int prepare(struct cli *cli, struct consume_options *options,
 	config->url = cli->global.db;
 	config->table = &pr_table_inbox;
 	config->scope.ns = options->handler;
-	config->loose = !options->ordered;
+	config->unordered = !options->ordered;
 	config->retention_ms = config->dedupe_retention_ms = -1;
 	choose_sink(cli, options);
 	if (!options->sql && !config->to)
 		return pr_err_nomem(err);
 	if (options->sql && config->publish_timeout_ms > half_ms)
-		return pr_err_set(err, POSTROOM_INVALID,
-				  "consume: with --sql the timeout is half of the lease at most; make "
-				  "one shorter or the other longer");
+		return pr_err_set(
+			err, POSTROOM_INVALID,
+			"consume: with --sql the timeout is half of the lease at most; make "
+			"one shorter or the other longer");
 	if (!config->publish_timeout_ms)
-		config->publish_timeout_ms = options->sql && half_ms < TIMEOUT_MS ? half_ms :
-										    TIMEOUT_MS;
+		config->publish_timeout_ms = options->sql && half_ms < TIMEOUT_MS ? half_ms
+										  : TIMEOUT_MS;
 	if (pr_relay_config_check(config, err) < 0)
 		return pr_err_prefix(err, "consume");
 	ret->relay = *config;
@@ -177,14 +191,49 @@ static int prepare(struct cli *cli, struct consume_options *options,
 	ret->from = options->from;
 	ret->identity = options->identity;
 	ret->ordered = options->ordered;
+	ret->accept_replay = options->accept_replay;
 	ret->drain = options->drain;
 	return POSTROOM_OK;
 }
 
 struct work {
 	const struct pr_consume_config *config;
+	const struct cli_admin *admin_config;
+	struct pr_admin *admin;	    /* NULL: not configured */
 	struct pr_consume *consume; /* NULL: it could not be opened */
 };
+
+static int open_admin(void *context, struct pr_relay *relay, struct pr_err *err)
+{
+	struct work *work = context;
+
+	return cli_admin_open(work->admin_config, &work->config->relay, relay, &work->admin, err);
+}
+
+static void close_admin(void *context)
+{
+	struct work *work = context;
+
+	pr_admin_close(work->admin);
+	work->admin = NULL;
+}
+
+/* A consumer reads only database:, admin: and health: from the configuration. */
+static int load_admin(struct cli *cli, struct cli_admin *admin, struct pr_config **ret)
+{
+	struct pr_config_section sections[CLI_ADMIN_SECTIONS];
+	struct pr_faults faults = { 0 };
+	struct pr_err err = { 0 };
+	int status = CLI_DONE;
+
+	cli_admin_sections(admin, sections);
+	if (pr_config_load_sections(cli->global.config, sections, ret, &faults, &err) >= 0)
+		cli_admin_check(admin, *ret, &faults);
+	if (faults.count > 0 || err.status < 0)
+		status = cli_config_fail(cli, &faults, &err);
+	pr_faults_release(&faults);
+	return status;
+}
 
 static int open_and_run(struct cli_watch *watch, struct pr_err *err)
 {
@@ -201,10 +250,11 @@ static int run(struct cli *cli, void *given)
 {
 	struct consume_options *options = given;
 	struct pr_consume_config config = { 0 };
-	struct work work = { .config = &config };
+	struct work work = { .config = &config, .admin_config = &options->admin };
 	struct cli_watch watch = {
 		.cli = cli, .name = "consume", .context = &work, .run = open_and_run
 	};
+	struct pr_config *loaded = NULL;
 	struct pr_err err = { 0 };
 	int status = check_handler(options, &err);
 
@@ -213,10 +263,16 @@ static int run(struct cli *cli, void *given)
 	if (status < 0)
 		return cli_usage(cli, "%s", err.text);
 	cli->log.box = pr_table_inbox.box;
-	if (!set_environment(cli, options))
-		return cli_fail(cli, "out of memory");
-	status = cli_watch(&watch);
+	config.beside.open = open_admin;
+	config.beside.close = close_admin;
+	config.beside.context = &work;
+	status = load_admin(cli, &options->admin, &loaded);
+	if (status == CLI_DONE && !set_environment(cli, options))
+		status = cli_fail(cli, "out of memory");
+	if (status == CLI_DONE)
+		status = cli_watch(&watch);
 	pr_consume_close(work.consume);
+	pr_config_free(loaded);
 	return status;
 }
 
@@ -226,14 +282,15 @@ const struct cli_command cmd_consume = {
 		    "--handler NAME [--from URL] --exec COMMAND [OPTIONS]\n"
 		    "--handler NAME [--from URL] --http URL [OPTIONS]",
 	.summary = "Run a handler once for each event or submitted job",
-	.about = "Reads events from a broker into the inbox and has the handler take them on, each "
-		 "once; the broker is told only after the inbox has committed. With --sql the event and "
-		 "its effect are one transaction. What fails is tried again from the inbox with "
-		 "backoff, and is dead there after its last attempt, for postroom inbox list and "
-		 "retry; the broker's queue moves on. Without --from it works on what was submitted "
-		 "with postroom inbox submit.\n\n"
-		 "It runs until SIGTERM or SIGINT: then it finishes or gives back what is in flight and "
-		 "exits 0. Any number of consumers may share a handler.",
+	.about = "Reads events from a broker, inserts them into the inbox and runs the handler "
+		 "once for each. It acknowledges events to the broker only after the inbox has "
+		 "committed. With --sql, the event and its effect are one transaction. Without "
+		 "--from, it processes the jobs that postroom inbox submit has written.\n\nFailed "
+		 "events are retried from the inbox with backoff. After their last attempt they "
+		 "become dead letters; see postroom inbox list and retry. They do not block the "
+		 "queue of the broker.\n\nIt runs until SIGTERM or SIGINT. Then it finishes or "
+		 "releases the events in flight and exits 0. Any number of consumers may share a "
+		 "handler.",
 	.examples = "postroom consume --handler books --from redis://localhost/orders \\\n"
 		    "  --sql \"INSERT INTO ledger SELECT \\$2, (\\$1->>'cents')::int\"\n"
 		    "postroom consume --handler mail --from amqp://localhost/%2F/orders \\\n"

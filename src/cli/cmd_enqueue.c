@@ -24,57 +24,57 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(tenant),
 	  .value = "UUID",
-	  .help = "the tenant it belongs to" },
+	  .help = "the tenant of the message" },
 	{ .name = "key",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(key),
 	  .value = "KEY",
-	  .help = "what the message is about: messages of a topic and key arrive in order" },
+	  .help = "ordering key: messages of the same topic and key are delivered in order" },
 	{ .name = "dedupe-key",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(dedupe_key),
 	  .value = "KEY",
-	  .help = "a second message with it is a duplicate; begins with TENANT/ "
-		  "when there is a tenant" },
+	  .help = "a second message with this key is a duplicate; with --tenant, the key must "
+		  "begin with TENANT/" },
 	{ .name = "idempotency-key",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(idempotency_key),
 	  .value = "KEY",
-	  .help = "the same, and the TENANT/ is put before it" },
+	  .help = "like --dedupe-key, but TENANT/ is added in front" },
 	{ .name = "identity",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(identity),
 	  .value = "PARTS",
-	  .help = "CATEGORY:ENTITY:KIND[:VERSION]: the idempotency key is made "
-		  "of these and the tenant, as by `postroom key`; an ENTITY "
-		  "that holds a ':' needs the VERSION too" },
+	  .help = "CATEGORY:ENTITY:KIND[:VERSION]: derive the idempotency key from these parts and "
+		  "the tenant, like `postroom key`; if ENTITY contains a ':', VERSION is "
+		  "required" },
 	{ .name = "correlation-id",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(correlation_id),
 	  .value = "ID",
-	  .help = "passed on with the message" },
+	  .help = "id that is passed on with the message" },
 	{ .name = "header",
 	  .type = PR_PARAM_LIST,
 	  .offset = OPTION(headers),
 	  .value = "NAME=VALUE",
-	  .help = "a header; again for more" },
+	  .help = "add a header; may be repeated" },
 	{ .name = "content-type",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(content_type),
 	  .value = "TYPE",
-	  .help = "what it is (default: application/json, or "
-		  "application/octet-stream with a body)" },
+	  .help = "type of the payload or body (default: application/json, or "
+		  "application/octet-stream for a body)" },
 	{ .name = "body-file",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(body_file),
 	  .value = "FILE",
-	  .help = "binary content instead of a payload; - is stdin" },
+	  .help = "read a binary body instead of a payload; - reads stdin" },
 	{ .name = "delay",
 	  .type = PR_PARAM_DURATION,
 	  .offset = OPTION(delay_ms),
 	  .value = "DUR",
 	  .max = POSTROOM_DELAY_MAX_MS,
-	  .help = "not before this time has passed" },
+	  .help = "do not deliver the message before this time has passed" },
 	{ .name = "priority",
 	  .type = PR_PARAM_INT,
 	  .offset = OPTION(priority),
@@ -88,13 +88,13 @@ static const struct pr_param params[] = {
 	  .fallback = "1M",
 	  .min = 1,
 	  .max = POSTROOM_PAYLOAD_MAX,
-	  .help = "largest payload or body" },
+	  .help = "maximum size of a payload or body" },
 	{ .name = "ndjson",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(ndjson),
 	  .value = "FILE",
-	  .help = "many messages: one JSON object a line, members named as the columns (topic, "
-		  "payload, key, headers, body_base64, delay, …); - is stdin" },
+	  .help = "enqueue many messages: one JSON object per line, with members named like the "
+		  "columns (topic, payload, key, headers, body_base64, delay, …); - reads stdin" },
 	{ .name = "batch-size",
 	  .type = PR_PARAM_INT,
 	  .offset = OPTION(batch_size),
@@ -102,11 +102,11 @@ static const struct pr_param params[] = {
 	  .fallback = "1000",
 	  .min = 1,
 	  .max = INT32_MAX,
-	  .help = "with --ndjson: messages a transaction" },
+	  .help = "with --ndjson: messages per transaction" },
 	{ .name = "atomic",
 	  .type = PR_PARAM_FLAG,
 	  .offset = OPTION(atomic),
-	  .help = "with --ndjson: all in one transaction, or none" },
+	  .help = "with --ndjson: enqueue all messages in one transaction" },
 	{ 0 },
 };
 
@@ -132,8 +132,9 @@ void enqueue_put_receipt(struct pr_buf *out, const postroom_receipt *receipt)
 	pr_buf_puts(out, receipt->duplicate ? ",\"duplicate\":true}\n" : ",\"duplicate\":false}\n");
 }
 
-/* Reads to the end, but never more than max bytes and one. */
-static int read_content(struct cli *cli, int fd, const char *what, size_t max, struct pr_buf *out)
+/* Reads to the end, but at most max + 1 bytes. */
+static int read_content(struct cli *cli, int fd, const char *subject, size_t max,
+			struct pr_buf *out)
 {
 	ssize_t n = 1;
 
@@ -142,10 +143,10 @@ static int read_content(struct cli *cli, int fd, const char *what, size_t max, s
 		char *to = pr_buf_reserve(out, room);
 
 		if (!to)
-			return cli_fail(cli, "enqueue: no memory for the %s", what);
+			return cli_fail(cli, "enqueue: no memory for the %s", subject);
 		n = read(fd, to, room);
 		if (n < 0 && errno != EINTR)
-			return cli_fail(cli, "enqueue: can not read the %s: %s", what,
+			return cli_fail(cli, "enqueue: cannot read the %s: %s", subject,
 					strerror(errno));
 		out->len += n > 0 ? (size_t)n : 0;
 	}
@@ -153,7 +154,7 @@ static int read_content(struct cli *cli, int fd, const char *what, size_t max, s
 		return cli_fail(cli,
 				"enqueue: the %s is larger than the maximum of %zu bytes; "
 				"--max-payload allows more, up to 64M",
-				what, max);
+				subject, max);
 	return CLI_DONE;
 }
 
@@ -172,7 +173,7 @@ static int read_payload(struct cli *cli, const struct enqueue_options *given,
 	status = read_content(cli, STDIN_FILENO, "payload", (size_t)given->max_payload, content);
 	if (status != CLI_DONE)
 		return status;
-	/* The newline that echo and editors put at the end is not part of it. */
+	/* Removes the newline that echo and editors append. */
 	if (content->len > 0 && content->data[content->len - 1] == '\n')
 		content->len--;
 	if (content->len == 0)
@@ -193,7 +194,7 @@ static int read_body(struct cli *cli, const struct enqueue_options *given, struc
 	if (cli->arg_count > 1)
 		return cli_usage(cli, "enqueue: a PAYLOAD and --body-file exclude each other");
 	if (fd < 0)
-		return cli_fail(cli, "enqueue: can not open the body %s: %s", given->body_file,
+		return cli_fail(cli, "enqueue: cannot open the body %s: %s", given->body_file,
 				strerror(errno));
 	status = read_content(cli, fd, "body", (size_t)given->max_payload, content);
 	if (!from_stdin)
@@ -237,8 +238,8 @@ static int build_headers(struct cli *cli, const struct pr_param_list *list, stru
 }
 
 /*
- * CATEGORY:ENTITY:KIND[:VERSION], where ENTITY may hold colons: with three
- * parts there is no version, with more the last two are KIND and VERSION.
+ * CATEGORY:ENTITY:KIND[:VERSION], where ENTITY may contain colons: with three
+ * parts there is no version; with more, the last two are KIND and VERSION.
  */
 static int make_identity(struct cli *cli, const char *tenant, char *parts,
 			 char out[POSTROOM_ID_SIZE])
@@ -331,7 +332,7 @@ int enqueue_open(struct cli *cli, const struct enqueue_options *given, struct po
 	return CLI_DONE;
 }
 
-/* What will be refused anyway is refused before a database is made for it. */
+/* Checks the message first, so that an invalid one does not create a database. */
 static int check(struct cli *cli, const struct enqueue_options *given,
 		 const postroom_message *message)
 {
@@ -381,15 +382,15 @@ static int enqueue_one(struct cli *cli, const struct enqueue_options *given)
 static int enqueue_file(struct cli *cli, const struct enqueue_options *given)
 {
 	if (cli->arg_count > 0)
-		return cli_usage(cli,
-				 "enqueue: with --ndjson, TOPIC and PAYLOAD stand in the lines");
+		return cli_usage(
+			cli, "enqueue: with --ndjson, TOPIC and PAYLOAD are members of each line");
 	if (given->ns || given->tenant || given->key || given->dedupe_key ||
 	    given->idempotency_key || given->identity || given->correlation_id ||
 	    given->headers.count > 0 || given->content_type || given->body_file ||
 	    given->delay_ms > 0 || given->priority > 0)
-		return cli_usage(cli,
-				 "enqueue: with --ndjson, all that belongs to a message stands "
-				 "in its line");
+		return cli_usage(
+			cli,
+			"enqueue: with --ndjson, put the properties of a message into its line");
 	return enqueue_bulk(cli, given);
 }
 
@@ -408,11 +409,12 @@ static int run(struct cli *cli, void *options)
 const struct cli_command cmd_enqueue = {
 	.name = "enqueue",
 	.synopsis = "TOPIC [PAYLOAD]\n--ndjson FILE",
-	.summary = "Write a message, or a file of them, into the outbox",
-	.about = "PAYLOAD is JSON; - or nothing reads it from stdin. Prints the message's "
-		 "id, the first one's if it is a duplicate. Makes the database if there is "
-		 "none. With --ndjson a bad line ends the run: its transaction is undone, "
-		 "earlier ones stay, and the error says which lines were written.",
+	.summary = "Write one message, or a file of messages, into the outbox",
+	.about = "PAYLOAD is JSON; without it, or with -, it is read from stdin. Prints the id of "
+		 "the message; for a duplicate, the id of the first message. Creates the database "
+		 "if it does not exist.\n\nWith --ndjson, an invalid line ends the run: its "
+		 "transaction is rolled back, earlier transactions stay, and the error names the "
+		 "lines that were written.",
 	.examples = "postroom enqueue orders.created '{\"order\": 17}' --key 17\n"
 		    "postroom enqueue mail.send --delay 10m --header trace=abc < mail.json\n"
 		    "postroom enqueue scans --body-file page.png --content-type image/png\n"

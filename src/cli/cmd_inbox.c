@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inbox's commands, one word behind `inbox` each. They share one table of
- * options; which of them an action takes is said with it.
+ * The actions of `postroom inbox`. They share one table of options; each action
+ * lists the options that it accepts.
  */
 #include "cli/cli.h"
 
@@ -18,9 +18,31 @@ struct inbox_options {
 	bool dead;
 	int64_t older_than_ms;
 	bool yes;
+	const char *tenant;
+	const char *correlation_id;
+	int64_t group_by;
+	bool dry_run;
+	struct cli_filter filter; /* error, since and until */
 };
 
-enum option { STATUS, HANDLER, LIMIT, AFTER, DEAD, OLDER_THAN, YES };
+enum option {
+	STATUS,
+	HANDLER,
+	LIMIT,
+	AFTER,
+	DEAD,
+	OLDER_THAN,
+	YES,
+	TENANT,
+	CORRELATION_ID,
+	GROUP_BY,
+	DRY_RUN,
+	ERROR,
+	SINCE,
+	UNTIL
+};
+
+static const char *const groupings[] = { "none", "error", NULL };
 
 #define OPTION(member) offsetof(struct inbox_options, member)
 
@@ -30,12 +52,12 @@ static const struct pr_param params[] = {
 		     .offset = OPTION(status),
 		     .value = "STATUS",
 		     .help = "list: only pending, active, completed or dead; purge: completed or "
-			     "dead, has to be given" },
+			     "dead, required" },
 	[HANDLER] = { .name = "handler",
 		      .type = PR_PARAM_STRING,
 		      .offset = OPTION(handler),
 		      .value = "NAME",
-		      .help = "list, retry --dead, purge: only this handler's" },
+		      .help = "list, retry --dead, purge: only events of this handler" },
 	[LIMIT] = { .name = "limit",
 		    .type = PR_PARAM_INT,
 		    .offset = OPTION(limit),
@@ -43,27 +65,50 @@ static const struct pr_param params[] = {
 		    .fallback = "50",
 		    .min = 1,
 		    .max = INT32_MAX,
-		    .help = "list: at most so many" },
+		    .help = "list: maximum number of rows" },
 	[AFTER] = { .name = "after",
 		    .type = PR_PARAM_INT,
 		    .offset = OPTION(after),
 		    .value = "SEQ",
 		    .min = 1,
-		    .help = "list: go on behind the row with this seq, which --json shows" },
+		    .help = "list: continue after the row with this seq, which --json prints" },
 	[DEAD] = { .name = "dead",
 		   .type = PR_PARAM_FLAG,
 		   .offset = OPTION(dead),
-		   .help = "retry: all that are dead" },
+		   .help = "retry: all dead events" },
 	[OLDER_THAN] = { .name = "older-than",
 			 .type = PR_PARAM_DURATION,
 			 .offset = OPTION(older_than_ms),
 			 .value = "DUR",
 			 .max = CLI_AGE_MAX_MS,
-			 .help = "purge: only what has been completed or dead for longer" },
+			 .help = "purge: only rows that became completed or dead longer ago than "
+				 "this" },
 	[YES] = { .name = "yes",
 		  .type = PR_PARAM_FLAG,
 		  .offset = OPTION(yes),
-		  .help = "purge: do not ask, not even on a terminal" },
+		  .help = "purge: do not ask for confirmation" },
+	[TENANT] = { .name = "tenant",
+		     .type = PR_PARAM_STRING,
+		     .offset = OPTION(tenant),
+		     .value = "UUID",
+		     .help = "submit: the tenant of the command" },
+	[CORRELATION_ID] = { .name = "correlation-id",
+			     .type = PR_PARAM_STRING,
+			     .offset = OPTION(correlation_id),
+			     .value = "ID",
+			     .help = "submit: the correlation id, which is passed to the handler" },
+	[GROUP_BY] = { .name = "group-by",
+		       .type = PR_PARAM_CHOICE,
+		       .offset = OPTION(group_by),
+		       .value = "WHAT",
+		       .fallback = "none",
+		       .choices = groupings,
+		       .help = "list --status dead: error prints one line per cause" },
+	[DRY_RUN] = { .name = "dry-run",
+		      .type = PR_PARAM_FLAG,
+		      .offset = OPTION(dry_run),
+		      .help = "retry --dead, purge: only print how many rows match" },
+	[ERROR] = CLI_CAUSE_PARAMS(struct inbox_options, filter),
 	{ 0 },
 };
 
@@ -75,17 +120,15 @@ static void put_json(struct pr_buf *out, const char *name, const char *json)
 		cli_put_member(out, name, NULL);
 }
 
-static int print_json(void *context, const postroom_inbox_row *row)
+static void put_members(struct pr_buf *out, const postroom_row *row)
 {
-	struct cli *cli = context;
-	struct pr_buf *out = &cli->out;
-
-	cli_begin_object(cli);
 	cli_put_member(out, "id", row->id);
 	cli_put_member(out, "handler", row->handler);
 	cli_put_int_member(out, "seq", row->seq);
 	cli_put_member(out, "topic", row->topic);
 	cli_put_member(out, "key", row->key);
+	cli_put_member(out, "tenant_id", row->tenant_id);
+	cli_put_member(out, "correlation_id", row->correlation_id);
 	cli_put_member(out, "status", row->status);
 	put_json(out, "payload", row->payload);
 	cli_put_body_member(out, row->body, row->body_len);
@@ -103,10 +146,18 @@ static int print_json(void *context, const postroom_inbox_row *row)
 	cli_put_time_member(out, "created_at", row->created_at_us);
 	cli_put_time_member(out, "updated_at", row->updated_at_us);
 	cli_put_time_member(out, "processed_at", row->processed_at_us);
+}
+
+static int print_json(void *context, const postroom_row *row)
+{
+	struct cli *cli = context;
+
+	cli_begin_object(cli);
+	put_members(&cli->out, row);
 	return cli_end_object(cli) ? 0 : 1;
 }
 
-static int print_row(void *context, const postroom_inbox_row *row)
+static int print_row(void *context, const postroom_row *row)
 {
 	struct cli_table *table = context;
 
@@ -123,19 +174,30 @@ static int list(struct cli *cli, const struct inbox_options *given, struct postr
 {
 	static const char *const heads[] = { "ID",	"HANDLER",    "STATUS", "TRIES",
 					     "CREATED", "LAST ERROR", NULL };
-	const postroom_inbox_filter filter = { .size = sizeof(filter),
-					       .status = given->status,
-					       .handler = given->handler,
-					       .before_seq = given->after };
+	postroom_filter filter = { .size = sizeof(filter),
+				   .table = POSTROOM_INBOX,
+				   .status = given->status,
+				   .handler = given->handler,
+				   .brief = !cli->global.json };
+	struct cli_filter more = given->filter;
 	struct cli_table table;
-	int status;
+	char after[24];
+	int status = cli_filter_read(cli, &more, &filter);
 
+	if (status != CLI_DONE)
+		return status;
+	if (given->group_by && (!given->status || strcmp(given->status, "dead") != 0))
+		return cli_usage(cli, "inbox list: --group-by error goes with --status dead");
+	if (given->group_by)
+		return cli_print_groups(cli, store, &filter, (int32_t)given->limit);
+	snprintf(after, sizeof(after), "%" PRId64, given->after);
+	if (given->after)
+		filter.after = after;
 	cli_table_begin(&table, cli, heads);
 	if (cli->global.json)
-		status = postroom_inbox_list(store, &filter, (int32_t)given->limit, print_json, cli);
+		status = postroom_list(store, &filter, (int32_t)given->limit, print_json, cli);
 	else
-		status = postroom_inbox_list(store, &filter, (int32_t)given->limit, print_row,
-					     &table);
+		status = postroom_list(store, &filter, (int32_t)given->limit, print_row, &table);
 	cli_table_end(&table);
 	if (status == POSTROOM_INVALID)
 		return cli_usage(cli, "inbox list: %s", postroom_store_errmsg(store));
@@ -146,18 +208,26 @@ static int list(struct cli *cli, const struct inbox_options *given, struct postr
 
 struct shown {
 	struct cli *cli;
+	struct postroom_store *store;
 	size_t count;
+	int status;
 };
 
-static int show_row(void *context, const postroom_inbox_row *row)
+static int show_row(void *context, const postroom_row *row)
 {
 	struct shown *shown = context;
 	struct cli *cli = shown->cli;
+	const postroom_filter one = {
+		.size = sizeof(one), .table = POSTROOM_INBOX, .handler = row->handler, .id = row->id
+	};
 	bool waiting = strcmp(row->status, "pending") == 0;
 
 	if (cli->global.json) {
 		shown->count++;
-		return print_json(cli, row);
+		cli_begin_object(cli);
+		put_members(&cli->out, row);
+		shown->status = cli_put_attempts(cli, shown->store, &one);
+		return cli_end_object(cli) && shown->status >= 0 ? 0 : 1;
 	}
 	if (shown->count++ > 0)
 		pr_buf_putc(&cli->out, '\n');
@@ -165,6 +235,8 @@ static int show_row(void *context, const postroom_inbox_row *row)
 	cli_put_field(cli, "handler", row->handler);
 	cli_put_field(cli, "topic", row->topic);
 	cli_put_field(cli, "key", row->key);
+	cli_put_field(cli, "tenant_id", row->tenant_id);
+	cli_put_field(cli, "correlation_id", row->correlation_id);
 	cli_put_field(cli, "status", row->status);
 	cli_put_field(cli, "content_type", row->content_type);
 	cli_put_field(cli, "headers", row->headers);
@@ -182,23 +254,22 @@ static int show_row(void *context, const postroom_inbox_row *row)
 	cli_put_field(cli, "payload", row->payload);
 	if (row->body)
 		cli_put_number_field(cli, "body_bytes", (int64_t)row->body_len);
-	return cli_flush_some(cli) ? 0 : 1;
+	shown->status = cli_put_attempts(cli, shown->store, &one);
+	return cli_flush_some(cli) && shown->status >= 0 ? 0 : 1;
 }
 
 static int show(struct cli *cli, const struct inbox_options *given, struct postroom_store *store)
 {
 	bool one = cli->arg_count == 3;
-	const postroom_inbox_filter filter = { .size = sizeof(filter),
-					       .handler = one ? cli->args[1] : NULL,
-					       .id = cli->args[one ? 2 : 1] };
-	struct shown shown = { .cli = cli };
+	const postroom_filter filter = { .size = sizeof(filter),
+					 .table = POSTROOM_INBOX,
+					 .handler = one ? cli->args[1] : NULL,
+					 .id = cli->args[one ? 2 : 1] };
+	struct shown shown = { .cli = cli, .store = store };
 
 	(void)given;
-	if (postroom_inbox_list(store, &filter, INT32_MAX, show_row, &shown) < 0)
+	if (postroom_show(store, &filter, show_row, &shown) < 0 || shown.status < 0)
 		return cli_fail(cli, "inbox show: %s", postroom_store_errmsg(store));
-	if (shown.count == 0)
-		return cli_fail(cli, "inbox show: there is no %s%s%s", filter.id, one ? " at " : "",
-				one ? filter.handler : "");
 	return CLI_DONE;
 }
 
@@ -228,7 +299,6 @@ static int submit(struct cli *cli, const struct inbox_options *given, struct pos
 	postroom_inbox_state state = POSTROOM_INBOX_PENDING;
 	int status;
 
-	(void)given;
 	if (!box)
 		return cli_fail(cli, "inbox submit: no memory");
 	if (payload && strcmp(payload, "-") == 0) {
@@ -238,8 +308,13 @@ static int submit(struct cli *cli, const struct inbox_options *given, struct pos
 			return status;
 		payload = content.data;
 	}
-	/* One statement is a transaction of its own. */
-	status = postroom_inbox_submit(box, cli->args[1], cli->args[2], payload, &state);
+	/* A single statement is its own transaction. */
+	status = postroom_inbox_submit_command(
+		box,
+		POSTROOM_COMMAND(.handler = cli->args[1], .id = cli->args[2], .payload = payload,
+				 .tenant_id = given->tenant,
+				 .correlation_id = given->correlation_id),
+		&state);
 	if (status < 0)
 		return cli_fail(cli, "%s", postroom_errmsg(box));
 	cli->out_context = "inbox submit: the command was written";
@@ -259,10 +334,16 @@ static int retry_named(struct cli *cli, struct postroom_store *store)
 	int status = CLI_DONE;
 
 	for (size_t i = 2; i < cli->arg_count; i++) {
-		if (postroom_inbox_retry(store, cli->args[1], cli->args[i]) < 0) {
+		const postroom_filter one = { .size = sizeof(one),
+					      .table = POSTROOM_INBOX,
+					      .handler = cli->args[1],
+					      .id = cli->args[i] };
+
+		if (postroom_retry(store, &one) < 0) {
 			status = cli_fail(cli, "inbox retry: %s", postroom_store_errmsg(store));
 			continue;
 		}
+		cli_log_action(cli, "retry", &one, 1);
 		if (cli->global.json) {
 			cli_begin_object(cli);
 			cli_put_member(&cli->out, "id", cli->args[i]);
@@ -290,21 +371,35 @@ static void print_total(struct cli *cli, const char *member, int64_t total, cons
 
 static int retry(struct cli *cli, const struct inbox_options *given, struct postroom_store *store)
 {
-	postroom_inbox_filter filter = { .size = sizeof(filter), .handler = given->handler };
+	postroom_filter filter = { .size = sizeof(filter),
+				   .table = POSTROOM_INBOX,
+				   .status = "dead",
+				   .handler = given->handler };
+	struct cli_filter more = given->filter;
+	postroom_filter asked;
 	struct cli_steps steps;
 	int64_t some = 0;
-	int status;
+	int status = cli_filter_read(cli, &more, &filter);
 
+	if (status != CLI_DONE)
+		return status;
 	if (given->dead == (cli->arg_count > 1) || cli->arg_count == 2)
 		return cli_usage(cli, "inbox retry: give either HANDLER ID... or --dead");
-	if (!given->dead && given->handler)
-		return cli_usage(cli, "inbox retry: --handler goes with --dead, not with ids");
+	if (!given->dead && (given->handler || given->dry_run || cli_filter_any(&more)))
+		return cli_usage(cli,
+				 "inbox retry: --handler, --dry-run and filters go with --dead, "
+				 "not with ids");
 	if (!given->dead)
 		return retry_named(cli, store);
+	if (given->dry_run)
+		return cli_print_matched(cli, store, &filter);
+	asked = filter;
 	cli_steps_begin(&steps, cli, "retry", 0, &filter.older_than_ms);
 	do
-		status = postroom_inbox_retry_some(store, &filter, CLI_STEP, &some);
-	while (cli_steps_go_on(&steps, status, some));
+		status = postroom_retry_some(store, &filter, CLI_STEP, &some);
+	while (cli_steps_next(&steps, status, some));
+	if (status >= 0 || steps.total > 0)
+		cli_log_action(cli, "retry", &asked, steps.total);
 	print_total(cli, "retried", steps.total, "pending again");
 	if (status < 0)
 		return cli_fail(cli, "inbox retry: %s", postroom_store_errmsg(store));
@@ -315,30 +410,42 @@ static bool ask(const struct inbox_options *given)
 {
 	char question[60];
 
-	snprintf(question, sizeof(question), "Delete what is %s in the inbox for good?", given->status);
+	snprintf(question, sizeof(question), "Delete all %s events from the inbox permanently?",
+		 given->status);
 	return cli_confirm(question);
 }
 
 static int purge(struct cli *cli, const struct inbox_options *given, struct postroom_store *store)
 {
-	postroom_inbox_filter filter = { .size = sizeof(filter),
-					 .status = given->status,
-					 .handler = given->handler,
-					 .older_than_ms = given->older_than_ms };
+	postroom_filter filter = { .size = sizeof(filter),
+				   .table = POSTROOM_INBOX,
+				   .status = given->status,
+				   .handler = given->handler,
+				   .older_than_ms = given->older_than_ms };
+	struct cli_filter more = given->filter;
+	postroom_filter asked;
 	struct cli_steps steps;
 	int64_t some = 0;
-	int status;
+	int status = cli_filter_read(cli, &more, &filter);
 
+	if (status != CLI_DONE)
+		return status;
 	if (!given->status ||
 	    (strcmp(given->status, "completed") != 0 && strcmp(given->status, "dead") != 0))
-		return cli_usage(cli, "inbox purge: say what to delete: --status completed or "
-				      "--status dead; what is unfinished is never deleted");
+		return cli_usage(cli,
+				 "inbox purge: --status is missing: give --status completed or "
+				 "--status dead; unfinished events are never deleted");
+	if (given->dry_run)
+		return cli_print_matched(cli, store, &filter);
+	asked = filter;
 	if (!given->yes && isatty(STDIN_FILENO) && !ask(given))
 		return cli_fail(cli, "inbox purge: nothing was deleted");
 	cli_steps_begin(&steps, cli, "purge", 0, &filter.older_than_ms);
 	do
-		status = postroom_inbox_purge_some(store, &filter, CLI_STEP, &some);
-	while (cli_steps_go_on(&steps, status, some));
+		status = postroom_purge_some(store, &filter, CLI_STEP, &some);
+	while (cli_steps_next(&steps, status, some));
+	if (status >= 0 || steps.total > 0)
+		cli_log_action(cli, "purge", &asked, steps.total);
 	print_total(cli, "purged", steps.total, "deleted");
 	if (status < 0)
 		return cli_fail(cli, "inbox purge: %s", postroom_store_errmsg(store));
@@ -346,6 +453,7 @@ static int purge(struct cli *cli, const struct inbox_options *given, struct post
 }
 
 #define BIT(option) (1U << (option))
+#define CAUSE (BIT(ERROR) | BIT(SINCE) | BIT(UNTIL))
 
 static const struct action {
 	const char *name;
@@ -356,13 +464,16 @@ static const struct action {
 	int (*run)(struct cli *cli, const struct inbox_options *given,
 		   struct postroom_store *store);
 } actions[] = {
-	{ "list", "", 1, 1, BIT(STATUS) | BIT(HANDLER) | BIT(LIMIT) | BIT(AFTER),
+	{ "list", "", 1, 1,
+	  BIT(STATUS) | BIT(HANDLER) | BIT(LIMIT) | BIT(AFTER) | BIT(GROUP_BY) | CAUSE,
 	  CLI_OPEN_EXISTING, list },
 	{ "show", " [HANDLER] ID", 2, 3, 0, CLI_OPEN_EXISTING, show },
-	{ "submit", " HANDLER ID [PAYLOAD]", 3, 4, 0, CLI_OPEN_CREATE, submit },
-	{ "retry", " HANDLER ID...", 1, CLI_ANY_ARGS, BIT(DEAD) | BIT(HANDLER), CLI_OPEN_EXISTING,
-	  retry },
-	{ "purge", "", 1, 1, BIT(STATUS) | BIT(HANDLER) | BIT(OLDER_THAN) | BIT(YES),
+	{ "submit", " HANDLER ID [PAYLOAD]", 3, 4, BIT(TENANT) | BIT(CORRELATION_ID),
+	  CLI_OPEN_CREATE, submit },
+	{ "retry", " HANDLER ID...", 1, CLI_ANY_ARGS,
+	  BIT(DEAD) | BIT(HANDLER) | BIT(DRY_RUN) | CAUSE, CLI_OPEN_EXISTING, retry },
+	{ "purge", "", 1, 1,
+	  BIT(STATUS) | BIT(HANDLER) | BIT(OLDER_THAN) | BIT(YES) | BIT(DRY_RUN) | CAUSE,
 	  CLI_OPEN_EXISTING, purge },
 };
 
@@ -373,8 +484,8 @@ static int check(struct cli *cli, const struct action *action)
 				 action->name, action->name, action->arguments);
 	for (size_t i = 0; params[i].name; i++) {
 		if (cli->given[i] && !(action->options & BIT(i)))
-			return cli_usage(cli, "inbox %s: --%s is for something else; postroom help "
-					      "inbox says for what",
+			return cli_usage(cli,
+					 "inbox %s: --%s does not apply; see postroom help inbox",
 					 action->name, params[i].name);
 	}
 	return CLI_DONE;
@@ -391,7 +502,8 @@ static int run(struct cli *cli, void *options)
 			action = &actions[i];
 	}
 	if (!action)
-		return cli_usage(cli, "inbox: there is no %s; use list, show, submit, retry or purge",
+		return cli_usage(cli,
+				 "inbox: unknown action %s; use list, show, submit, retry or purge",
 				 cli->args[0]);
 	status = check(cli, action);
 	if (status == CLI_DONE)
@@ -407,20 +519,20 @@ const struct cli_command cmd_inbox = {
 	.name = "inbox",
 	.synopsis = "list [--status STATUS] [--handler NAME] [OPTIONS]\n"
 		    "show [HANDLER] ID\n"
-		    "submit HANDLER ID [PAYLOAD]\n"
+		    "submit HANDLER ID [PAYLOAD] [OPTIONS]\n"
 		    "retry HANDLER ID...\n"
-		    "retry --dead [--handler NAME]\n"
+		    "retry --dead [--handler NAME] [OPTIONS]\n"
 		    "purge --status completed|dead [--older-than DUR] [OPTIONS]",
-	.summary = "Look at the inbox, and give handlers commands",
-	.about = "The inbox remembers which events and commands each handler has seen, so that "
-		 "each takes effect once.\n\n"
-		 "submit writes a command, once for each HANDLER and ID: the second time it says "
-		 "how the first one stands, and exits 0 too. PAYLOAD is JSON, - reads it from "
-		 "stdin; without one there is none. list is newest first. show without HANDLER "
-		 "shows what every handler made of the event. retry makes what is dead pending "
-		 "again. purge deletes for good, in small transactions: what is deleted is new "
-		 "when it comes again. relay and consume purge what has been completed for longer "
-		 "than their --inbox-retention, whichever handler it is of.",
+	.summary = "Inspect the inbox, and submit commands to handlers",
+	.about = "The inbox records which events and commands each handler has processed, so that "
+		 "each takes effect once.\n\nlist prints the newest rows first. show without "
+		 "HANDLER prints the state of the event for every handler. retry makes dead events "
+		 "pending again.\n\nsubmit writes a command, once per HANDLER and ID. Submitting "
+		 "it again prints the state of the first command and also exits 0. PAYLOAD is "
+		 "JSON; - reads it from stdin; it is optional.\n\npurge deletes rows permanently, "
+		 "in small transactions. If a purged event is redelivered, it counts as new. relay "
+		 "and consume purge rows of all handlers that completed longer ago than their "
+		 "--inbox-retention.",
 	.examples = "postroom inbox submit invoices c-17 '{\"order\": 17}'\n"
 		    "postroom inbox show invoices c-17\n"
 		    "postroom inbox list --status dead\n"

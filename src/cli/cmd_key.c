@@ -28,10 +28,10 @@ const struct cli_command cmd_key = {
 	.name = "key",
 	.synopsis = "TENANT CATEGORY ENTITY KIND [VERSION]",
 	.summary = "Print the deterministic idempotency key of an event",
-	.about = "The same five parts give the same UUID, here, in the C library and in "
-		 "SQL: the first 16 bytes of SHA-256 over "
-		 "tenant:category:entity:kind:version in lower case. VERSION is 0 unless "
-		 "given. Only ENTITY may hold a ':'. Nothing is written.",
+	.about = "The same five parts always give the same UUID: here, in the C library and in "
+		 "SQL. It is the first 16 bytes of SHA-256 over "
+		 "tenant:category:entity:kind:version in lower case. The default VERSION is 0. "
+		 "Only ENTITY may contain a ':'. Nothing is written.",
 	.examples = "postroom key 7b9f0a52-4c1e-4d1f-9d53-0c9f4b7f2a10 order 4711 created\n"
 		    "postroom key '' invoice eu:2026:17 paid 2",
 	.min_args = 4,

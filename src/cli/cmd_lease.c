@@ -43,12 +43,12 @@ const struct cli_command cmd_lease = {
 	.name = "lease",
 	.synopsis = "[row|lane]",
 	.summary = "Show or change how messages are claimed",
-	.about = "row: each message bears a lease of its own. lane: messages are spread over "
-		 "64 lanes by their key, and one lease covers a lane's share of a batch, which "
-		 "costs the database far less. Everything that is promised about delivery holds "
-		 "under both.\n\n"
-		 "It belongs to the database: all relays follow it, and it may be changed while "
-		 "they run. SQLite knows row only. Without an argument: which it is.",
+	.about = "row: each message has its own lease. lane: messages are partitioned into 64 "
+		 "lanes by their key, and one lease covers all messages of a batch from one lane. "
+		 "This costs the database far less. The delivery guarantees are the same.\n\nThe "
+		 "setting is stored in the database and applies to all relays. It may be changed "
+		 "while they run. SQLite supports only row. Without an argument, the current "
+		 "setting is printed.",
 	.examples = "postroom lease\n"
 		    "postroom -d postgres://app@db1/shop lease lane",
 	.max_args = 1,

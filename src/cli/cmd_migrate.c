@@ -4,6 +4,7 @@
 #include "base/time.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 struct migrate_options {
 	bool dry_run;
@@ -18,13 +19,15 @@ static const struct pr_param params[] = {
 	{ .name = "status",
 	  .type = PR_PARAM_FLAG,
 	  .offset = offsetof(struct migrate_options, status),
-	  .help = "show what has been applied, when and by which version" },
+	  .help = "list the applied migrations, with their times and program versions" },
 	{ 0 },
 };
 
 struct migrate_run {
 	struct cli *cli;
 	int applied;
+	int newer;   /* newest schema version, if newer than this program; 0: none */
+	char by[64]; /* program version that applied it */
 };
 
 static void put_json(struct cli *cli, const struct pr_migration *migration, int64_t applied_at_us,
@@ -35,11 +38,12 @@ static void put_json(struct cli *cli, const struct pr_migration *migration, int6
 	cli_put_member(&cli->out, "name", migration->name);
 	cli_put_time_member(&cli->out, "applied_at", applied_at_us);
 	cli_put_member(&cli->out, "applied_by", applied_by);
+	cli_put_int_member(&cli->out, "compatible_with", migration->compatible_with);
 	cli_end_object(cli);
 }
 
-static void tell_applied(void *context, const struct pr_migration *migration, int64_t applied_at_us,
-			 const char *applied_by)
+static void print_applied(void *context, const struct pr_migration *migration,
+			  int64_t applied_at_us, const char *applied_by)
 {
 	struct migrate_run *run = context;
 
@@ -51,8 +55,8 @@ static void tell_applied(void *context, const struct pr_migration *migration, in
 			      migration->name);
 }
 
-static void tell_status(void *context, const struct pr_migration *migration, int64_t applied_at_us,
-			const char *applied_by)
+static void print_status(void *context, const struct pr_migration *migration, int64_t applied_at_us,
+			 const char *applied_by)
 {
 	struct migrate_run *run = context;
 	char time[PR_RFC3339_SIZE];
@@ -64,13 +68,14 @@ static void tell_status(void *context, const struct pr_migration *migration, int
 			      migration->name);
 	} else {
 		pr_rfc3339(applied_at_us, time);
-		pr_buf_printf(&run->cli->out, "%03d_%s  applied %s by %s\n", migration->version,
-			      migration->name, time, applied_by);
+		pr_buf_printf(&run->cli->out, "%03d_%s  applied %s by %s%s\n", migration->version,
+			      migration->name, time, applied_by,
+			      migration->sql ? "" : ", newer than this program");
 	}
 }
 
-static void tell_sql(void *context, const struct pr_migration *migration, int64_t applied_at_us,
-		     const char *applied_by)
+static void print_sql(void *context, const struct pr_migration *migration, int64_t applied_at_us,
+		      const char *applied_by)
 {
 	struct migrate_run *run = context;
 	struct cli *cli = run->cli;
@@ -90,9 +95,21 @@ static void tell_sql(void *context, const struct pr_migration *migration, int64_
 	}
 }
 
-/* A dry run on a database that is not there yet shows all of it, and still creates nothing. */
-static int open_to_look(struct cli *cli, bool dry_run, struct postroom_store **ret,
-			struct pr_err *err)
+static void note_newer(void *context, const struct pr_migration *migration, int64_t applied_at_us,
+		       const char *applied_by)
+{
+	struct migrate_run *run = context;
+
+	(void)applied_at_us;
+	if (migration->sql)
+		return;
+	run->newer = migration->version;
+	snprintf(run->by, sizeof(run->by), "%s", applied_by);
+}
+
+/* A dry run on a missing database prints all migrations and creates nothing. */
+static int open_read_only(struct cli *cli, bool dry_run, struct postroom_store **ret,
+			  struct pr_err *err)
 {
 	struct pr_store_config config = { .url = cli->global.db,
 					  .schema = cli->global.schema,
@@ -107,16 +124,18 @@ static int open_to_look(struct cli *cli, bool dry_run, struct postroom_store **r
 	return status;
 }
 
-static int look(struct cli *cli, bool dry_run)
+static int show_migrations(struct cli *cli, bool dry_run)
 {
 	struct migrate_run run = { .cli = cli };
 	struct postroom_store *store = NULL;
 	struct pr_err err = { 0 };
-	int status = open_to_look(cli, dry_run, &store, &err);
+	int status = open_read_only(cli, dry_run, &store, &err);
 
 	if (status >= 0)
-		status = store->ops->migrations(store, dry_run ? tell_sql : tell_status, &run,
+		status = store->ops->migrations(store, dry_run ? print_sql : print_status, &run,
 						&err);
+	if (status >= 0 && dry_run)
+		status = store->ops->check_compatible(store, &err);
 	pr_store_close(store);
 	return status < 0 ? cli_store_fail(cli, &err) : CLI_DONE;
 }
@@ -138,16 +157,26 @@ static int run(struct cli *cli, void *options)
 	if (given->dry_run && given->status)
 		return cli_usage(cli, "migrate: --dry-run and --status exclude each other");
 	if (given->dry_run || given->status)
-		return look(cli, given->dry_run);
+		return show_migrations(cli, given->dry_run);
 	status = pr_store_open(&config, &store, &err);
 	if (status >= 0)
-		status = store->ops->migrate(store, tell_applied, &run, &err);
+		status = store->ops->migrate(store, print_applied, &run, &err);
+	if (status >= 0 && run.applied == 0)
+		status = store->ops->migrations(store, note_newer, &run, &err);
 	pr_store_close(store);
 	if (status < 0) {
-		pr_buf_reset(&cli->out); /* it was rolled back with the rest */
+		pr_buf_reset(&cli->out); /* rolled back together with the others */
 		return cli_store_fail(cli, &err);
 	}
-	if (run.applied == 0 && !cli->global.json)
+	if (run.applied > 0 || cli->global.json)
+		return CLI_DONE;
+	if (run.newer)
+		pr_buf_printf(
+			&cli->out,
+			"the schema is newer than this program: postroom %s has migrated it to "
+			"version %d; postroom %s can use it, and nothing was changed\n",
+			run.by, run.newer, postroom_version());
+	else
 		pr_buf_puts(&cli->out, "the tables are up to date\n");
 	return CLI_DONE;
 }
@@ -156,9 +185,12 @@ const struct cli_command cmd_migrate = {
 	.name = "migrate",
 	.synopsis = "[--dry-run | --status]",
 	.summary = "Create or upgrade the tables",
-	.about = "Doing it again and again is harmless, and so are two at once. With "
-		 "SQLite, enqueue, relay and inbox submit do it by themselves; this is for those who "
-		 "want to see it, or to make the tables before an application uses them.",
+	.about = "It is idempotent, and several migrations may run at the same time. With SQLite, "
+		 "enqueue, relay and inbox submit create the tables automatically. Use migrate to "
+		 "create them before an application uses them, or to inspect the SQL.\n\nOlder "
+		 "programs keep working after a migration unless it excludes them: --status --json "
+		 "prints the oldest compatible schema version of each migration. A schema that is "
+		 "newer than this program is not changed.",
 	.examples = "postroom --db shop.db migrate\n"
 		    "postroom --db shop.db migrate --dry-run\n"
 		    "postroom --db shop.db migrate --status",

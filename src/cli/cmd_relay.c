@@ -1,49 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker's command: its configuration, from the command line, a file, and again on SIGHUP. */
+/* postroom relay: reads its configuration from options and a file, and again on SIGHUP. */
+#include "cli/admin.h"
 #include "cli/watch.h"
 #include "cli/workers.h"
 
 #include "config/config.h"
 #include "relay/limit.h"
+#include "relay/metrics.h"
 
 #include <string.h>
 
 struct relay_options {
 	struct cli_workers workers;
+	struct cli_admin admin;
 	const char *rate;
 	bool check;
 };
 
 #define OPTION(member) offsetof(struct relay_options, member)
 #define WORKERS(member) OPTION(workers.member)
+#define ADMIN(member) OPTION(admin.member)
 
 static const struct pr_param params[] = {
 	{ .name = "to",
 	  .type = PR_PARAM_STRING,
 	  .offset = WORKERS(config.to),
 	  .value = "SINK-URL",
-	  .help = "where all messages go, instead of the sinks and routes of the configuration "
-		  "(postroom sinks lists what there is)" },
+	  .help = "send all messages to this sink and ignore the sinks and routes of the "
+		  "configuration (postroom sinks lists all sinks)" },
 	{ .name = "rate",
 	  .type = PR_PARAM_STRING,
 	  .offset = OPTION(rate),
 	  .value = "N/s",
-	  .help = "most messages a second given to the sink of --to, or a minute or hour: 30/m, 1000/h" },
+	  .help = "maximum rate of messages for the sink of --to, per second, minute or hour: "
+		  "50/s, 30/m, 1000/h" },
 	{ .name = "concurrency",
 	  .type = PR_PARAM_INT,
 	  .offset = WORKERS(config.concurrency),
 	  .value = "N",
 	  .max = PR_CONCURRENCY_MAX,
-	  .help = "most messages in the hands of that sink at once (default: what it thinks best)" },
+	  .help = "maximum number of messages in flight to that sink (default: chosen by the "
+		  "sink)" },
 	{ .name = "drain",
 	  .type = PR_PARAM_FLAG,
 	  .offset = WORKERS(config.drain),
-	  .help = "stop when every message in scope is delivered or dead; what is delayed to a "
-		  "later time and was never tried is left alone" },
+	  .help = "stop when every message in scope is delivered or dead; a delayed message "
+		  "without any attempt is not waited for" },
 	{ .name = "check",
 	  .type = PR_PARAM_FLAG,
 	  .offset = OPTION(check),
-	  .help = "check the configuration, print what is in effect, and do nothing else" },
+	  .help = "check the configuration, print the effective settings, and exit" },
+	CLI_ADMIN_PARAM(ADMIN),
 	{ .name = "namespace",
 	  .type = PR_PARAM_STRING,
 	  .offset = WORKERS(config.scope.ns),
@@ -53,7 +60,7 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_STRING,
 	  .offset = WORKERS(config.scope.topic),
 	  .value = "PATTERN",
-	  .help = "only these topics; * stands for any characters" },
+	  .help = "only topics that match the pattern; * matches any characters" },
 	{ .name = "tenant",
 	  .type = PR_PARAM_STRING,
 	  .offset = WORKERS(config.scope.tenant_id),
@@ -66,7 +73,8 @@ static const struct pr_param params[] = {
 	  .value = "DUR",
 	  .min = 1,
 	  .max = 86400000,
-	  .help = "what one message may take (default: the smaller of 10s and half the lease)" },
+	  .help = "time limit for publishing one message (default: the smaller of 10s and half the "
+		  "lease)" },
 	CLI_GRACE_PARAM(WORKERS),
 	{ .name = "retention",
 	  .type = PR_PARAM_PERIOD,
@@ -74,7 +82,8 @@ static const struct pr_param params[] = {
 	  .value = "DUR",
 	  .fallback = "7d",
 	  .max = CLI_AGE_MAX_MS,
-	  .help = "delivered messages are deleted after this, with 0 at once; never keeps them" },
+	  .help = "delete delivered messages after this time; 0 deletes them immediately, never "
+		  "keeps them" },
 	CLI_DEAD_RETENTION_PARAM(WORKERS),
 	{ .name = "dedupe-retention",
 	  .type = PR_PARAM_PERIOD,
@@ -82,13 +91,14 @@ static const struct pr_param params[] = {
 	  .value = "DUR",
 	  .fallback = "30d",
 	  .max = CLI_AGE_MAX_MS,
-	  .help = "how long the dedupe keys of deleted messages stay known; never forgets none" },
+	  .help = "keep the dedupe keys of deleted messages for this time; never keeps them "
+		  "forever" },
 	CLI_INBOX_RETENTION_PARAM(WORKERS),
 	{ 0 },
 };
 
-/* The first of them are orders for this run; from here on they are settings, for a file too. */
-#define SETTINGS 5
+/* The first options apply only to this run; the others are also settings of the file. */
+#define SETTINGS 6
 
 static bool read_tenant(struct pr_relay_config *config, struct pr_config *loaded)
 {
@@ -100,7 +110,7 @@ static bool read_tenant(struct pr_relay_config *config, struct pr_config *loaded
 	return true;
 }
 
-/* Fills in what the options do not reach, and checks what must hold between them. */
+/* Sets the members without an option, and checks that the values are consistent. */
 static void finish(struct cli *cli, struct relay_options *options, struct pr_config *loaded,
 		   struct pr_faults *faults)
 {
@@ -120,29 +130,32 @@ static void finish(struct cli *cli, struct relay_options *options, struct pr_con
 	config->policy.forget = config->retention_ms == 0;
 	if (!loaded->file && !config->to)
 		pr_fault(faults, "relay: --to SINK-URL is missing, for example --to stdout:; or "
-				 "a --config FILE that says where messages go");
+				 "give a --config FILE with sinks and routes");
 	else if (!config->to && (options->rate || config->concurrency))
-		pr_fault(faults, "relay: --rate and --concurrency go with --to; in a configuration "
-				 "each sink has its own, as in sinks.NAME.rate");
+		pr_fault(faults,
+			 "relay: --rate and --concurrency require --to; in a configuration, "
+			 "set them per sink, for example sinks.NAME.rate");
 	else if (loaded->route_count == 0)
 		pr_fault(faults,
-			 "%s: routes: there are none, so no message would go anywhere; see "
+			 "%s: routes is missing, so no message would be delivered; see "
 			 "postroom.yaml(5), or give --to",
 			 loaded->file);
 	if (config->scope.tenant_id && !read_tenant(config, loaded))
 		pr_config_blame(loaded, "tenant takes a UUID", faults);
 	if (pr_relay_config_check(config, &err) < 0)
 		pr_config_blame(loaded, err.text, faults);
+	cli_admin_check(&options->admin, loaded, faults);
 }
 
 /*
- * Everything that the file, the environment and the command line say. It may
- * be loaded again, into other options, while the first is in use: both live as
- * long as their configuration.
+ * Loads all settings from the file, the environment and the command line. A reload
+ * loads them into other options while the first are in use. Options live as long as
+ * their configuration.
  */
 static int load(struct cli *cli, struct relay_options *options, struct pr_config **ret,
 		struct pr_faults *faults, struct pr_err *err)
 {
+	struct pr_config_section sections[CLI_ADMIN_SECTIONS];
 	const struct pr_config_input input = {
 		.file = cli->global.config,
 		.database = cli->global.db,
@@ -150,10 +163,13 @@ static int load(struct cli *cli, struct relay_options *options, struct pr_config
 		.params = params + SETTINGS,
 		.given = cli->given + SETTINGS,
 		.target = options,
+		.sections = sections,
 	};
 	struct pr_config *loaded = NULL;
-	int status = pr_config_load(&input, &loaded, faults, err);
+	int status;
 
+	cli_admin_sections(&options->admin, sections);
+	status = pr_config_load(&input, &loaded, faults, err);
 	if (status < 0)
 		return status;
 	finish(cli, options, loaded, faults);
@@ -164,6 +180,41 @@ static int load(struct cli *cli, struct relay_options *options, struct pr_config
 				  pr_buf_text(&faults->text));
 	}
 	*ret = loaded;
+	return POSTROOM_OK;
+}
+
+int cli_load_relay(struct cli *cli, const char *to, struct cli_loaded_relay *ret,
+		   struct pr_faults *faults, struct pr_err *err)
+{
+	static const char *const nothing[sizeof(params) / sizeof(params[0])];
+	struct relay_options *options = pr_arena_alloc(&cli->memory, sizeof(*options));
+	struct pr_config_section sections[CLI_ADMIN_SECTIONS];
+	const struct pr_config_input input = {
+		.file = cli->global.config,
+		.database = cli->global.db,
+		.to = to,
+		.params = params + SETTINGS,
+		.given = nothing,
+		.target = options,
+		.sections = sections,
+	};
+	struct pr_config *loaded = NULL;
+	int status;
+
+	if (!options)
+		return pr_err_nomem(err);
+	memset(options, 0, sizeof(*options));
+	cli_admin_sections(&options->admin, sections);
+	options->workers.config.to = to;
+	status = pr_config_load(&input, &loaded, faults, err);
+	if (status < 0)
+		return status;
+	if (loaded->file || to)
+		finish(cli, options, loaded, faults);
+	else
+		cli_workers_finish(&options->workers, cli);
+	options->workers.config.url = loaded->database->text;
+	*ret = (struct cli_loaded_relay){ options->workers.config, options->admin.config, loaded };
 	return POSTROOM_OK;
 }
 
@@ -187,11 +238,13 @@ struct pr_config *cli_load_routes(struct cli *cli)
 	return loaded;
 }
 
-/* What the thread that runs the relay, and a reload, know. */
+/* Context of the relay thread and of a reload. */
 struct work {
 	const struct pr_relay_config *config;
-	const struct relay_options *given; /* before anything else was put to it */
+	const struct cli_admin *admin_config;
+	const struct relay_options *given; /* the command line only, without the file */
 	struct pr_relay *relay;		   /* NULL: it could not be opened */
+	struct pr_admin *admin;		   /* NULL: not configured */
 };
 
 static void reload(struct cli_watch *watch, struct pr_relay *relay)
@@ -204,8 +257,12 @@ static void reload(struct cli_watch *watch, struct pr_relay *relay)
 	struct pr_err err = { 0 };
 	int status = load(watch->cli, &options, &loaded, &faults, &err);
 
-	if (status >= 0)
+	if (status < 0)
+		pr_metrics_count_refused_reload(relay);
+	else
 		status = pr_relay_reload(relay, &options.workers.config, &err);
+	if (status >= 0)
+		status = cli_admin_reload(&options.admin, work->admin, log, &err);
 	if (status < 0 && status != POSTROOM_STOPPED) {
 		pr_log_box(log, PR_LOG_ERROR, "RELOAD_REFUSED");
 		pr_log_str(log, "error", err.text);
@@ -215,7 +272,7 @@ static void reload(struct cli_watch *watch, struct pr_relay *relay)
 	pr_faults_release(&faults);
 }
 
-/* How much there is to do, for the bar; not knowing it is no reason to fail. */
+/* The size of the backlog, for the progress bar; an error is ignored. */
 static int64_t count_backlog(const struct pr_relay_config *relay)
 {
 	const struct pr_store_config config = { .url = relay->url, .schema = relay->schema };
@@ -223,7 +280,7 @@ static int64_t count_backlog(const struct pr_relay_config *relay)
 	postroom_counts counts = { 0 };
 
 	if (pr_store_open(&config, &store, NULL) >= 0)
-		postroom_stats(store, &counts, NULL, NULL);
+		postroom_stats(store, NULL, &counts, NULL, NULL);
 	pr_store_close(store);
 	return counts.pending + counts.processing;
 }
@@ -231,8 +288,14 @@ static int64_t count_backlog(const struct pr_relay_config *relay)
 static int open_and_run(struct cli_watch *watch, struct pr_err *err)
 {
 	struct work *work = watch->context;
-	int status = pr_relay_open(work->config, &work->relay, err);
+	int status = pr_relay_make(work->config, &work->relay, err);
 
+	/* Starts before the database is available, so that probes work during an outage. */
+	if (status >= 0)
+		status = cli_admin_open(work->admin_config, work->config, work->relay, &work->admin,
+					err);
+	if (status >= 0)
+		status = pr_relay_ready(work->relay, err);
 	if (status < 0)
 		return status;
 	if (work->config->drain && watch->cli->err_terminal)
@@ -241,7 +304,7 @@ static int open_and_run(struct cli_watch *watch, struct pr_err *err)
 	return pr_relay_run(work->relay, err);
 }
 
-static int load_or_tell(struct cli *cli, struct relay_options *options, struct pr_config **ret)
+static int load_or_report(struct cli *cli, struct relay_options *options, struct pr_config **ret)
 {
 	struct pr_faults faults = { 0 };
 	struct pr_err err = { 0 };
@@ -270,7 +333,9 @@ static int show(struct cli *cli, const struct relay_options *options,
 static int work(struct cli *cli, const struct relay_options *options,
 		const struct relay_options *given)
 {
-	struct work work = { .config = &options->workers.config, .given = given };
+	struct work work = { .config = &options->workers.config,
+			     .admin_config = &options->admin,
+			     .given = given };
 	struct cli_watch watch = {
 		.cli = cli,
 		.name = "relay",
@@ -280,6 +345,7 @@ static int work(struct cli *cli, const struct relay_options *options,
 	};
 	int status = cli_watch(&watch);
 
+	pr_admin_close(work.admin);
 	pr_relay_close(work.relay);
 	return status;
 }
@@ -289,7 +355,7 @@ static int run(struct cli *cli, void *given)
 	struct relay_options *options = given;
 	const struct relay_options pristine = *options;
 	struct pr_config *loaded = NULL;
-	int status = load_or_tell(cli, options, &loaded);
+	int status = load_or_report(cli, options, &loaded);
 
 	if (status != CLI_DONE)
 		return status;
@@ -305,14 +371,14 @@ static int run(struct cli *cli, void *given)
 const struct cli_command cmd_relay = {
 	.name = "relay",
 	.synopsis = "--to SINK-URL [OPTIONS]\n--config FILE [OPTIONS]\n--check [OPTIONS]",
-	.summary = "Deliver messages: the worker",
-	.about = "Claims messages, publishes them to the sink, and settles what became of "
-		 "them, until SIGTERM or SIGINT: then it finishes or gives back what is in "
-		 "flight and exits 0. A second signal ends it at once. SIGHUP makes it read "
-		 "its configuration again, and file: sinks reopen their files. Nothing is lost "
-		 "either way, and any number of relays may share a database.\n\n"
-		 "Where messages go is said by --to, or by the sinks and routes of a "
-		 "configuration, which can hold the other settings too.",
+	.summary = "Deliver messages to sinks",
+	.about = "Claims due messages, publishes them to the sink and settles the results. Any "
+		 "number of relays may share a database.\n\nSIGTERM and SIGINT stop the relay: it "
+		 "finishes or releases the messages in flight and exits 0. A second signal ends it "
+		 "immediately. SIGHUP makes it reload its configuration, and file: sinks reopen "
+		 "their files. No message is lost in any of these cases.\n\nThe sink is the one of "
+		 "--to. Without --to, the sinks and routes of the configuration apply. The "
+		 "configuration may also contain the other settings.",
 	.examples = "postroom relay --to stdout: --drain\n"
 		    "postroom relay --to file:/var/log/events.ndjson --topic 'orders.*'\n"
 		    "postroom relay --to 'exec:./deliver.sh' --workers 4 --publish-timeout 5s\n"

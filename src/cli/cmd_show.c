@@ -3,10 +3,17 @@
 
 #include <string.h>
 
-/* Only what there is; --json has every column. */
+struct showing {
+	struct cli *cli;
+	struct postroom_store *store;
+	int status;
+};
+
+/* Only columns that have a value; --json prints every column. */
 static int print_row(void *context, const postroom_row *row)
 {
-	struct cli *cli = context;
+	struct showing *showing = context;
+	struct cli *cli = showing->cli;
 	bool waiting = strcmp(row->status, "pending") == 0;
 
 	cli_put_field(cli, "id", row->id);
@@ -30,6 +37,7 @@ static int print_row(void *context, const postroom_row *row)
 	cli_put_time_field(cli, "updated_at", row->updated_at_us);
 	if (row->body)
 		cli_put_number_field(cli, "body_bytes", (int64_t)row->body_len);
+	showing->status = cli_put_attempts(cli, showing->store, POSTROOM_FILTER(.id = row->id));
 	pr_buf_putc(&cli->out, '\n');
 	if (cli->out_terminal)
 		cli_put_lines(&cli->out, row->payload, row->payload_len);
@@ -41,33 +49,41 @@ static int print_row(void *context, const postroom_row *row)
 
 static int print_json(void *context, const postroom_row *row)
 {
-	struct cli *cli = context;
+	struct showing *showing = context;
+	struct cli *cli = showing->cli;
 
-	cli_put_row(&cli->out, row);
+	cli_begin_object(cli);
+	cli_put_row_members(&cli->out, row);
+	showing->status = cli_put_attempts(cli, showing->store, POSTROOM_FILTER(.id = row->id));
+	cli_end_object(cli);
 	return 0;
 }
 
 static int run(struct cli *cli, void *options)
 {
-	struct postroom_store *store = NULL;
-	int status = cli_open_store(cli, CLI_OPEN_EXISTING, &store);
+	struct showing showing = { .cli = cli };
+	int status = cli_open_store(cli, CLI_OPEN_EXISTING, &showing.store);
 
 	(void)options;
 	if (status != CLI_DONE)
 		return status;
-	status = postroom_show(store, cli->args[0], cli->global.json ? print_json : print_row, cli);
+	status = postroom_show(showing.store, POSTROOM_FILTER(.id = cli->args[0]),
+			       cli->global.json ? print_json : print_row, &showing);
+	if (status >= 0)
+		status = showing.status;
 	if (status < 0)
-		cli_fail(cli, "%s", postroom_store_errmsg(store));
-	postroom_store_close(store);
+		cli_fail(cli, "%s", postroom_store_errmsg(showing.store));
+	postroom_store_close(showing.store);
 	return status < 0 ? CLI_FAILED : CLI_DONE;
 }
 
 const struct cli_command cmd_show = {
 	.name = "show",
 	.synopsis = "ID",
-	.summary = "Show one message, whole, with its payload",
-	.about = "The columns that have a value, then the payload as it was enqueued. "
-		 "--json prints one object with every column.",
+	.summary = "Show one message with its payload",
+	.about = "Prints the columns that have a value, the last ten failed attempts, and the "
+		 "payload as it was enqueued. --json prints one object with every column, and the "
+		 "failed attempts as attempts_log.",
 	.examples = "postroom show 019a8f4e-7c11-7a52-8d53-0c9f4b7f2a10\n"
 		    "postroom show --json 019a8f4e-7c11-7a52-8d53-0c9f4b7f2a10 | jq .payload",
 	.min_args = 1,

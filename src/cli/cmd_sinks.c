@@ -8,9 +8,10 @@
 #include <string.h>
 
 static const char *const types[] = {
-	[PR_PARAM_STRING] = "text",	  [PR_PARAM_FLAG] = "flag", [PR_PARAM_INT] = "number",
-	[PR_PARAM_DURATION] = "duration", [PR_PARAM_SIZE] = "size", [PR_PARAM_CHOICE] = "choice",
-	[PR_PARAM_LIST] = "list",	  [PR_PARAM_PERIOD] = "period",
+	[PR_PARAM_STRING] = "text", [PR_PARAM_FLAG] = "flag",
+	[PR_PARAM_INT] = "number",  [PR_PARAM_DURATION] = "duration",
+	[PR_PARAM_SIZE] = "size",   [PR_PARAM_CHOICE] = "choice",
+	[PR_PARAM_LIST] = "list",   [PR_PARAM_PERIOD] = "period",
 };
 
 static void put_params_json(struct pr_buf *out, const struct pr_param *param)
@@ -60,7 +61,7 @@ static void put_one(struct cli *cli, const struct pr_sink_ops *sink)
 	cli_table_end(&table);
 }
 
-/* "file:" is as good as "file". */
+/* "file:" means the same as "file". */
 static int find_sink(struct cli *cli, const char *name, const struct pr_sink_ops **ret)
 {
 	struct pr_err err;
@@ -72,7 +73,7 @@ static int find_sink(struct cli *cli, const char *name, const struct pr_sink_ops
 
 static void put_all(struct cli *cli)
 {
-	static const char *const heads[] = { "SINK", "EXAMPLE", "WHAT IT DOES", NULL };
+	static const char *const heads[] = { "SINK", "EXAMPLE", "DESCRIPTION", NULL };
 	struct cli_table table;
 
 	cli_table_begin(&table, cli, heads);
@@ -111,9 +112,9 @@ static int run(struct cli *cli, void *options)
 const struct cli_command cmd_sinks = {
 	.name = "sinks",
 	.synopsis = "[NAME]",
-	.summary = "Show where messages can go, and with which settings",
-	.about = "Without NAME: every sink built in. With NAME: its settings, which go "
-		 "behind a '?' in the sink's URL.",
+	.summary = "List the sinks and their settings",
+	.about = "Without NAME: lists all sinks. With NAME: lists the settings of that sink. In "
+		 "the URL of a sink, settings follow a '?'.",
 	.examples = "postroom sinks\npostroom sinks file",
 	.max_args = 1,
 	.run = run,

@@ -12,13 +12,14 @@
 struct stats_options {
 	bool watch;
 	int64_t interval_ms;
+	struct cli_filter filter;
 };
 
 static const struct pr_param params[] = {
 	{ .name = "watch",
 	  .type = PR_PARAM_FLAG,
 	  .offset = offsetof(struct stats_options, watch),
-	  .help = "again and again, until interrupted" },
+	  .help = "repeat until interrupted" },
 	{ .name = "interval",
 	  .type = PR_PARAM_DURATION,
 	  .offset = offsetof(struct stats_options, interval_ms),
@@ -26,14 +27,16 @@ static const struct pr_param params[] = {
 	  .fallback = "1s",
 	  .min = 50,
 	  .max = 86400000,
-	  .help = "how often --watch looks" },
+	  .help = "time between two counts of --watch" },
+	CLI_FILTER_PARAMS(struct stats_options, filter),
 	{ 0 },
 };
 
-/* What a look at the counts goes into. */
+/* The counts of one interval. */
 struct look {
-	const struct pr_config *config; /* NULL: its routes are not known */
-	int64_t unrouted;		/* pending messages that no route wants */
+	const postroom_filter *filter;
+	const struct pr_config *config; /* NULL: the routes are unknown */
+	int64_t unrouted;		/* pending messages that match no route */
 	struct pr_buf topics;
 	struct pr_buf handlers;
 	struct cli_table table;
@@ -85,20 +88,21 @@ static void add_topic_json(void *context, const char *ns, const char *topic,
 	pr_buf_putc(topics, '}');
 }
 
-static void put_inbox_json(struct pr_buf *out, const postroom_inbox_counts *counts)
+static void put_inbox_json(struct pr_buf *out, const postroom_counts *counts)
 {
 	cli_put_int_member(out, "pending", counts->pending);
-	cli_put_int_member(out, "active", counts->active);
-	cli_put_int_member(out, "completed", counts->completed);
+	cli_put_int_member(out, "active", counts->processing);
+	cli_put_int_member(out, "completed", counts->delivered);
 	cli_put_int_member(out, "dead", counts->dead);
 }
 
-static void add_handler_json(void *context, const char *handler,
-			     const postroom_inbox_counts *counts)
+static void add_handler_json(void *context, const char *ns, const char *handler,
+			     const postroom_counts *counts)
 {
 	struct look *look = context;
 	struct pr_buf *handlers = &look->handlers;
 
+	(void)ns;
 	pr_buf_puts(handlers, handlers->len > 0 ? ",{" : "{");
 	cli_put_member(handlers, "handler", handler);
 	put_inbox_json(handlers, counts);
@@ -114,14 +118,24 @@ static void put_list(struct cli *cli, const char *name, struct pr_buf *list)
 	pr_buf_putc(&cli->out, ']');
 }
 
+/* The same for the inbox, which has no namespaces. */
+static int count_inbox(struct postroom_store *store, const postroom_filter *outbox,
+		       postroom_counts *ret, postroom_topic_fn fn, void *context)
+{
+	postroom_filter filter = *outbox;
+
+	filter.table = POSTROOM_INBOX;
+	filter.ns = NULL;
+	return postroom_stats(store, &filter, ret, fn, context);
+}
+
 static int print_json(struct cli *cli, struct postroom_store *store, struct look *look)
 {
-	postroom_inbox_counts inbox;
-	postroom_counts counts;
-	int status = postroom_stats(store, &counts, add_topic_json, look);
+	postroom_counts counts, inbox;
+	int status = postroom_stats(store, look->filter, &counts, add_topic_json, look);
 
 	if (status >= 0)
-		status = postroom_inbox_stats(store, &inbox, add_handler_json, look);
+		status = count_inbox(store, look->filter, &inbox, add_handler_json, look);
 	if (status < 0)
 		return status;
 	cli_begin_object(cli);
@@ -145,7 +159,7 @@ static const char *format_age(int64_t age_us, char out[PR_DURATION_SIZE])
 
 	if (age_us < 0)
 		return "-";
-	/* Nobody wants the milliseconds of an hour. */
+	/* Omits the milliseconds of long durations. */
 	if (ms >= 10000)
 		ms -= ms % 1000;
 	if (ms >= 600000)
@@ -183,12 +197,11 @@ static int print_table(struct cli *cli, struct postroom_store *store, struct loo
 	static const char *const heads[] = { "NAMESPACE", "TOPIC",	"PENDING",
 					     "FAILED",	  "PROCESSING", "DELIVERED",
 					     "DEAD",	  "OLDEST",	NULL };
-	postroom_inbox_counts inbox = { 0 };
-	postroom_counts counts;
+	postroom_counts counts, inbox = { 0 };
 	int status;
 
 	cli_table_begin(&look->table, cli, heads);
-	status = postroom_stats(store, &counts, add_topic_row, look);
+	status = postroom_stats(store, look->filter, &counts, add_topic_row, look);
 	if (status >= 0) {
 		cli_table_cell(&look->table, CLI_BOLD, "all");
 		cli_table_cell(&look->table, CLI_PLAIN, "");
@@ -199,12 +212,12 @@ static int print_table(struct cli *cli, struct postroom_store *store, struct loo
 		pr_buf_printf(&cli->out, "%" PRId64 " of the pending have no route\n",
 			      look->unrouted);
 	if (status >= 0)
-		status = postroom_inbox_stats(store, &inbox, NULL, NULL);
-	if (inbox.pending + inbox.active + inbox.completed + inbox.dead > 0)
+		status = count_inbox(store, look->filter, &inbox, NULL, NULL);
+	if (inbox.pending + inbox.processing + inbox.delivered + inbox.dead > 0)
 		pr_buf_printf(&cli->out,
 			      "inbox: %" PRId64 " pending, %" PRId64 " active, %" PRId64
 			      " completed, %" PRId64 " dead\n",
-			      inbox.pending, inbox.active, inbox.completed, inbox.dead);
+			      inbox.pending, inbox.processing, inbox.delivered, inbox.dead);
 	return status;
 }
 
@@ -214,11 +227,11 @@ static void count_topic(void *context, const char *ns, const char *topic,
 	count_unrouted(context, ns, topic, counts);
 }
 
-/* In a pipe: one line of name=value, as easy to grep as to cut. */
+/* In a pipe: one line of name=value. */
 static int print_line(struct cli *cli, struct postroom_store *store, struct look *look)
 {
 	postroom_counts counts;
-	int status = postroom_stats(store, &counts, count_topic, look);
+	int status = postroom_stats(store, look->filter, &counts, count_topic, look);
 	struct pr_buf *out = &cli->out;
 
 	if (status < 0)
@@ -238,9 +251,9 @@ static int print_line(struct cli *cli, struct postroom_store *store, struct look
 }
 
 static int print(struct cli *cli, struct postroom_store *store, const struct pr_config *config,
-		 bool watch)
+		 const postroom_filter *filter, bool watch)
 {
-	struct look look = { .config = config };
+	struct look look = { .config = config, .filter = filter };
 
 	if (cli->global.json) {
 		int status = print_json(cli, store, &look);
@@ -258,20 +271,23 @@ static int print(struct cli *cli, struct postroom_store *store, const struct pr_
 
 static int run(struct cli *cli, void *options)
 {
-	const struct stats_options *given = options;
+	struct stats_options *given = options;
 	const struct timespec pause = { .tv_sec = given->interval_ms / 1000,
 					.tv_nsec = given->interval_ms % 1000 * 1000000 };
 	struct postroom_store *store = NULL;
+	postroom_filter filter = { .size = sizeof(filter) };
 	struct pr_config *config;
-	int status = cli_open_store(cli, CLI_OPEN_EXISTING, &store);
+	int status = cli_filter_read(cli, &given->filter, &filter);
 
+	if (status == CLI_DONE)
+		status = cli_open_store(cli, CLI_OPEN_EXISTING, &store);
 	if (status != CLI_DONE)
 		return status;
 	config = cli_load_routes(cli);
-	status = print(cli, store, config, given->watch);
+	status = print(cli, store, config, &filter, given->watch);
 	while (status >= 0 && given->watch && cli_flush(cli)) {
 		nanosleep(&pause, NULL);
-		status = print(cli, store, config, true);
+		status = print(cli, store, config, &filter, true);
 	}
 	if (status < 0)
 		cli_fail(cli, "%s", postroom_store_errmsg(store));
@@ -282,14 +298,16 @@ static int run(struct cli *cli, void *options)
 
 const struct cli_command cmd_stats = {
 	.name = "stats",
-	.synopsis = "[--watch]",
+	.synopsis = "[--watch] [FILTERS]",
 	.summary = "Count messages by status, namespace and topic",
-	.about = "Exact figures. FAILED are those of the pending ones that have been tried "
-		 "before; the backlog is pending + processing; OLDEST leaves out what is "
-		 "delayed to a later time. In a pipe: one line of totals, or with --json "
-		 "one object that has the topics and the inbox too; with --watch one each interval. With a "
-		 "configuration it also says how many of the pending no route wants.",
-	.examples = "postroom stats\npostroom stats --watch\npostroom stats --json | jq .backlog",
+	.about = "The numbers are exact. FAILED counts the pending messages with at least one "
+		 "failed attempt. The backlog is pending + processing. OLDEST ignores messages "
+		 "that are delayed to a later time. With a configuration, stats also counts the "
+		 "pending messages that match no route.\n\nIn a pipe it prints one line of totals. "
+		 "--json prints one object, which also contains the topics and the inbox. With "
+		 "--watch it prints one line or object per interval.",
+	.examples = "postroom stats\npostroom stats --since 1h --topic 'orders.*'\npostroom stats "
+		    "--watch\npostroom stats --json | jq .backlog",
 	.params = params,
 	.options_size = sizeof(struct stats_options),
 	.run = run,

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A step of a job: done once, then remembered with what it printed.
+ * A step of a job: completed once, then recorded with its output.
  *
- * 1. Nothing is run for a job that is somebody else's by now, and nothing that has been
- *    done.
- * 2. A step is done when its command has ended by itself with status 0. What was cut
- *    short is not, whatever its status.
- * 3. What the command prints is passed on as it comes, only as fast as it is taken, and
- *    never waited for: its time and our signals count meanwhile.
+ * 1. Nothing runs if another worker has taken over the job, or if the step is recorded.
+ * 2. A step is done if its command ended on its own with status 0. A command that was
+ *    killed by a timeout or a signal is not done, whatever its status.
+ * 3. Output is passed on immediately, as fast as the reader accepts it. Waiting for the
+ *    reader never delays the timeout or a signal.
  */
 #include "cli/job.h"
 
@@ -28,7 +27,7 @@
 #define KEEP_MAX ((size_t)64 * 1024)
 #define KILL_AFTER_MS 2000
 
-/* More than a pipe holds; what a command has left behind may write for ever. */
+/* More than the capacity of a pipe; a background process of the command may write forever. */
 #define LATE_MAX ((size_t)1024 * 1024)
 
 enum { EXIT_BY_SIGNAL = 128 };
@@ -47,12 +46,12 @@ static const struct pr_param params[] = {
 	  .value = "DUR",
 	  .min = 1,
 	  .max = POSTROOM_DELAY_MAX_MS,
-	  .help = "how long it may take: TERM then, and KILL 2 seconds later, to the command and "
-		  "all that it has started (default: as long as the job may)" },
+	  .help = "time limit; then the command and all its child processes receive TERM, and KILL "
+		  "2 seconds later (default: the time limit of the job)" },
 	{ .name = "show",
 	  .type = PR_PARAM_FLAG,
 	  .offset = OPTION(show),
-	  .help = "list the steps that have been done, with what they printed" },
+	  .help = "list the completed steps with their output" },
 	{ 0 },
 };
 
@@ -60,14 +59,14 @@ struct running {
 	struct cli *cli;
 	struct pr_child child;
 	bool ended;
-	int out;		      /* what it prints; -1: at its end */
-	char piece[PIPE_BUF];	      /* so much a pipe takes, if it takes anything */
+	int out;		      /* output of the command; -1: at end of file */
+	char piece[PIPE_BUF];	      /* a writable pipe accepts this much */
 	size_t piece_len, piece_done; /* read, and passed on */
-	size_t late;		      /* read after it had ended */
-	struct pr_buf kept;
+	size_t late;		      /* read after the command had ended */
+	struct pr_buf captured;
 	size_t dropped;
 	int signals;
-	int signal; /* what we were told, or 0 */
+	int signal; /* the received signal, or 0 */
 	bool timed_out;
 	int64_t deadline_us; /* INT64_MAX: none */
 };
@@ -77,7 +76,7 @@ static void cut_short(struct running *run)
 	pr_child_end(&run->child, pr_mono_us(), KILL_AFTER_MS);
 }
 
-static void hear(struct running *run)
+static void on_signal(struct running *run)
 {
 	struct signalfd_siginfo info;
 
@@ -101,13 +100,13 @@ static void drop_output(struct running *run)
 		close_out(run);
 }
 
-static void keep(struct running *run, size_t len)
+static void keep_output(struct running *run, size_t len)
 {
-	size_t room = KEEP_MAX - run->kept.len;
-	size_t kept = len < room ? len : room;
+	size_t room = KEEP_MAX - run->captured.len;
+	size_t captured = len < room ? len : room;
 
-	pr_buf_append(&run->kept, run->piece, kept);
-	run->dropped += len - kept;
+	pr_buf_append(&run->captured, run->piece, captured);
+	run->dropped += len - captured;
 }
 
 static void take_piece(struct running *run)
@@ -117,7 +116,7 @@ static void take_piece(struct running *run)
 	if (n < 0 && errno == EINTR)
 		return;
 	if (n > 0) {
-		keep(run, (size_t)n);
+		keep_output(run, (size_t)n);
 		run->piece_len = run->cli->out_failed ? 0 : (size_t)n;
 		run->piece_done = 0;
 		run->late += run->ended ? (size_t)n : 0;
@@ -136,7 +135,7 @@ static void pass_on(struct running *run)
 	if (n >= 0) {
 		run->piece_done += (size_t)n;
 	} else if (errno != EINTR && errno != EAGAIN) {
-		/* The step goes on: it is done for its effect. main() tells. */
+		/* The step continues because its effect matters. main() reports the error. */
 		run->cli->out_failed = true;
 		run->cli->out_errno = errno;
 		run->piece_done = run->piece_len;
@@ -159,8 +158,8 @@ static int wait_ms(const struct running *run)
 	return left_us / 1000 < INT_MAX ? (int)(left_us / 1000) + 1 : INT_MAX;
 }
 
-/* Waits until something happens, and does what follows from it. */
-static void attend(struct running *run)
+/* Waits for the next event and handles it. */
+static void wait_for_events(struct running *run)
 {
 	enum { OUT = PR_CHILD_FDS, STDOUT, SIGNALS, COUNT };
 	bool full = run->piece_len > 0;
@@ -174,10 +173,10 @@ static void attend(struct running *run)
 	found = poll(fds, COUNT, wait_ms(run));
 	if (found < 0)
 		return;
-	if (found == 0 && run->ended && full) /* it was cut short, and nobody waits for its words */
+	if (found == 0 && run->ended && full) /* it was killed, so its output is not needed */
 		drop_output(run);
 	if (fds[SIGNALS].revents)
-		hear(run);
+		on_signal(run);
 	if (fds[STDOUT].revents)
 		pass_on(run);
 	if (run->out >= 0 && (fds[OUT].revents || (run->ended && !full)))
@@ -191,7 +190,7 @@ static void attend(struct running *run)
 	}
 }
 
-/* As it comes from the pipe; our end does not block. */
+/* Reads from the pipe without blocking. */
 static bool open_pipe(struct running *run, int *ret_theirs)
 {
 	int ends[2];
@@ -229,7 +228,7 @@ static int start(struct running *run, struct pr_err *err)
 	sigprocmask(SIG_BLOCK, &ours, NULL);
 	run->signals = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (run->signals < 0 || !open_pipe(run, &streams[1]))
-		status = pr_err_errno(err, POSTROOM_SINK, "%s can not be started", program.file);
+		status = pr_err_errno(err, POSTROOM_SINK, "%s cannot be started", program.file);
 	else
 		status = pr_child_spawn(&run->child, &program, streams, err);
 	if (streams[1] >= 0)
@@ -237,8 +236,8 @@ static int start(struct running *run, struct pr_err *err)
 	return status;
 }
 
-/* The exit status of what did not succeed; CLI_DONE if it did. */
-static int judge(const struct running *run, const char *doing, int64_t timeout_ms)
+/* The exit status of a failed command; CLI_DONE if it succeeded. */
+static int exit_status(const struct running *run, const char *doing, int64_t timeout_ms)
 {
 	char limit[PR_DURATION_SIZE];
 
@@ -255,7 +254,7 @@ static int judge(const struct running *run, const char *doing, int64_t timeout_m
 	return run->child.status;
 }
 
-/* Output that was cut is cut between two characters, if it has any. */
+/* Truncates output between two characters, if it is text. */
 static size_t whole_characters(const char *text, size_t len)
 {
 	for (size_t cut = 0; cut < 4 && cut < len; cut++) {
@@ -266,13 +265,13 @@ static size_t whole_characters(const char *text, size_t len)
 }
 
 /*
- * As JSON: a string; or {"stdout": …, "dropped": bytes} if it was cut, and
- * "stdout_base64" instead of what is no text, so that it can be printed again as it was.
+ * The result as JSON: a string, or {"stdout": …, "dropped": bytes} if it was truncated.
+ * Binary output is "stdout_base64", so that it can be printed again unchanged.
  */
 static void put_result(const struct running *run, struct pr_buf *out)
 {
-	const char *text = pr_buf_text(&run->kept);
-	size_t len = run->dropped ? whole_characters(text, run->kept.len) : run->kept.len;
+	const char *text = pr_buf_text(&run->captured);
+	size_t len = run->dropped ? whole_characters(text, run->captured.len) : run->captured.len;
 	bool plain = pr_utf8_valid(text, len) && !memchr(text, '\0', len);
 	bool object = !plain || run->dropped;
 
@@ -283,7 +282,7 @@ static void put_result(const struct running *run, struct pr_buf *out)
 	else
 		pr_json_put_base64(out, text, len);
 	if (run->dropped)
-		pr_buf_printf(out, ",\"dropped\":%zu", run->dropped + run->kept.len - len);
+		pr_buf_printf(out, ",\"dropped\":%zu", run->dropped + run->captured.len - len);
 	if (object)
 		pr_buf_putc(out, '}');
 }
@@ -303,12 +302,13 @@ static int record(struct running *run, struct cli_job *job, const char *name)
 	int status;
 
 	job->doing = pr_arena_printf(
-		&cli->memory, "step %s: it was done, but is not recorded and will be done again",
-		name);
+		&cli->memory,
+		"step %s: the command succeeded but is not recorded, so it will run again", name);
 	put_result(run, &result);
-	if (!job->doing || run->kept.failed || result.failed)
-		return cli_fail(cli, "step %s: it was done, but there is no memory to record it",
-				name);
+	if (!job->doing || run->captured.failed || result.failed)
+		return cli_fail(
+			cli, "step %s: the command succeeded, but there is no memory to record it",
+			name);
 	status = cli_job_write(cli, job, name, result.data, NULL);
 	if (status != CLI_DONE)
 		return status;
@@ -331,19 +331,19 @@ static int do_step(struct cli *cli, struct cli_job *job, const struct step_optio
 		status = cli_fail(cli, "%s: %s", job->doing, err.text);
 	} else {
 		while (!run.ended || run.out >= 0 || run.piece_len > 0)
-			attend(&run);
-		status = judge(&run, job->doing, given->timeout_ms);
+			wait_for_events(&run);
+		status = exit_status(&run, job->doing, given->timeout_ms);
 		if (status == CLI_DONE)
 			status = record(&run, job, name);
 	}
 	drop_output(&run);
 	if (run.signals >= 0)
 		close(run.signals);
-	pr_buf_release(&run.kept);
+	pr_buf_release(&run.captured);
 	return status;
 }
 
-/* What put_result() has made; anything else was written by somebody else, and is printed as it is. */
+/* Prints the output that put_result() encoded; any other JSON value is printed unchanged. */
 static void print_again(struct cli *cli, const struct pr_step *step)
 {
 	struct pr_span result = { step->result, strlen(step->result) }, name, value;
@@ -379,7 +379,7 @@ static void print_again(struct cli *cli, const struct pr_step *step)
 
 static int skip(struct cli *cli, const struct pr_step *step)
 {
-	/* A script's log has no need of it. */
+	/* Not needed in the log of a script. */
 	pr_log_event(&cli->log, cli->err_terminal ? PR_LOG_INFO : PR_LOG_DEBUG,
 		     "INBOX_STEP_SKIPPED");
 	pr_log_str(&cli->log, "step", step->name);
@@ -418,10 +418,10 @@ static int check(struct cli *cli, const struct step_options *given)
 	struct pr_err err = { 0 };
 
 	if (given->show && (cli->arg_count > 0 || given->timeout_ms > 0))
-		return cli_usage(cli, "step: --show lists the steps that have been done, and goes "
-				      "with nothing else");
+		return cli_usage(cli, "step: --show lists the completed steps and takes no other "
+				      "arguments");
 	if (!given->show && cli->arg_count < 2)
-		return cli_usage(cli, "step: a name and a command are needed: postroom step NAME "
+		return cli_usage(cli, "step: NAME or CMD is missing: postroom step NAME "
 				      "-- CMD...");
 	if (!given->show && pr_step_check(cli->args[0], &err) < 0)
 		return cli_usage(cli, "step: %s", err.text);
@@ -453,16 +453,14 @@ const struct cli_command cmd_step = {
 	.name = "step",
 	.synopsis = "[--timeout DUR] NAME -- CMD...\n"
 		    "--show",
-	.summary = "In a handler: run a command unless this job has done it already",
-	.about = "For commands that postroom consume --exec runs. Runs CMD, and remembers that the "
-		 "job's step NAME is done when it ends with status 0. From then on, after a "
-		 "failure, "
-		 "a crash or a takeover by another worker, CMD is skipped, and what it printed on "
-		 "stdout, up to 64 KiB, is printed again. Any other exit status is passed on, and "
-		 "128 and the signal's number if it was killed; nothing is remembered then.\n\n"
-		 "A step is at least once: when all is killed between CMD's end and the note of "
-		 "it, it is run again. Let CMD bear that. A job that is somebody else's by now "
-		 "runs nothing: exit status 1.",
+	.summary = "In a handler: run a command unless this job has completed it",
+	.about = "For commands that postroom consume --exec runs. Runs CMD. If CMD exits 0, step "
+		 "NAME of the job is recorded as done. After a failure, a crash or a takeover, the "
+		 "step is skipped, and the recorded stdout of CMD, up to 64 KiB, is printed again. "
+		 "Any other exit status is passed on, or 128 plus the signal number; then nothing "
+		 "is recorded.\n\nSteps run at least once: after a crash between the end of CMD "
+		 "and its record, CMD runs again. So CMD must be idempotent. If another worker has "
+		 "taken over the job, nothing runs and the exit status is 1.",
 	.examples =
 		"postroom step clone --timeout 10m -- sh -c 'rm -rf x && git clone \"$URL\" x'\n"
 		"id=$(postroom step create -- ./create-account.sh) || exit\n"

@@ -3,7 +3,7 @@
 
 int cli_store_fail(struct cli *cli, const struct pr_err *err)
 {
-	/* A URL that no store understands is a mistake in the command line. */
+	/* A URL that no store supports is a usage error. */
 	if (err->status == POSTROOM_INVALID)
 		return cli_usage(cli, "%s", err->text);
 	return cli_fail(cli, "%s", err->text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two halves of `postroom enqueue`: one message, or a file of them. */
+/* The two forms of `postroom enqueue`: one message, or a file of messages. */
 #ifndef PR_CLI_ENQUEUE_H
 #define PR_CLI_ENQUEUE_H
 
@@ -24,12 +24,12 @@ struct enqueue_options {
 	bool atomic;
 };
 
-/* Opens the database, making it if need be, with a box that takes --max-payload. */
+/* Opens the database, or creates it, with a box that accepts --max-payload. */
 int enqueue_open(struct cli *cli, const struct enqueue_options *options,
 		 struct postroom_store **ret);
 int enqueue_bulk(struct cli *cli, const struct enqueue_options *options);
 
-/* OUTBOX_WORKER_DUPLICATE: info, or a warning when the second is not the same message. */
+/* OUTBOX_WORKER_DUPLICATE: info, or a warning if the two messages differ. */
 void enqueue_log_duplicate(struct cli *cli, const postroom_message *message,
 			   const postroom_receipt *receipt);
 void enqueue_put_receipt(struct pr_buf *out, const postroom_receipt *receipt);

@@ -4,10 +4,10 @@
  *
  * 1. A transaction is a batch: --batch-size messages, or all of them. It is
  *    written whole or not at all, and a receipt is printed after its commit.
- * 2. Messages are gathered before the transaction begins, so that nobody waits
- *    for our input; only a batch larger than CHUNK_MAX is written in pieces.
- * 3. Memory does not grow with the file: receipts that have to wait for a
- *    distant commit wait on disk.
+ * 2. Messages are collected before the transaction begins, so that no transaction
+ *    waits for input. Only a batch larger than CHUNK_MAX is written in parts.
+ * 3. Memory use does not depend on the size of the file: receipts of a large
+ *    transaction are stored in a temporary file until its commit.
  */
 #include "cli/enqueue.h"
 #include "cli/ndjson.h"
@@ -32,21 +32,21 @@ struct bulk {
 	struct ndjson in;
 	struct cli_progress progress;
 
-	postroom_message *messages; /* gathered, not yet written */
+	postroom_message *messages; /* collected, not yet written */
 	postroom_receipt *receipts;
 	int64_t *lines;
 	size_t count;
 
-	bool open;	    /* a transaction is */
+	bool open;	    /* a transaction is open */
 	int64_t open_count; /* messages in it */
 	int64_t open_duplicates;
 
 	int64_t written; /* committed, duplicates included */
 	int64_t duplicates;
-	int64_t written_line; /* up to here all is committed */
+	int64_t written_line; /* all lines up to this one are committed */
 
 	struct pr_buf waiting; /* receipts of the open transaction */
-	FILE *spool;	       /* more of them, the earlier ones */
+	FILE *spool;	       /* earlier receipts, in a temporary file */
 	struct pr_err err;
 };
 
@@ -69,7 +69,7 @@ static int spool_receipts(struct bulk *bulk)
 	if (!bulk->spool ||
 	    fwrite(bulk->waiting.data, 1, bulk->waiting.len, bulk->spool) != bulk->waiting.len)
 		return pr_err_errno(&bulk->err, POSTROOM_UNAVAILABLE,
-				    "receipts can not wait in a temporary file");
+				    "cannot write receipts to a temporary file");
 	pr_buf_reset(&bulk->waiting);
 	return POSTROOM_OK;
 }
@@ -100,7 +100,7 @@ static bool print_receipts(struct bulk *bulk)
 	return cli_flush(bulk->cli);
 }
 
-/* The library names a message by its place in the call; the user knows it by its line. */
+/* The library names a message by its index in the call; the user needs its line. */
 static int name_line(struct bulk *bulk, int status)
 {
 	struct pr_err *err = &bulk->err;
@@ -121,7 +121,7 @@ static int write_gathered(struct bulk *bulk)
 {
 	int status;
 
-	if (bulk->count == 0) { /* nothing but empty lines */
+	if (bulk->count == 0) { /* only empty lines */
 		ndjson_recycle(&bulk->in);
 		return POSTROOM_OK;
 	}
@@ -161,7 +161,7 @@ static int commit(struct bulk *bulk)
 	bulk->written_line = bulk->in.line;
 	if (!print_receipts(bulk))
 		return pr_err_set(&bulk->err, POSTROOM_UNAVAILABLE,
-				  "can not write to standard output: %s",
+				  "cannot write to standard output: %s",
 				  strerror(bulk->cli->out_errno));
 	return POSTROOM_OK;
 }
@@ -196,16 +196,16 @@ static int work(struct bulk *bulk)
 static int report_failure(struct bulk *bulk)
 {
 	const char *file = strcmp(bulk->given->ndjson, "-") == 0 ? "stdin" : bulk->given->ndjson;
-	char what[200] = "nothing was written";
+	char written[200] = "nothing was written";
 
 	if (bulk->open)
 		bulk->store->ops->rollback(bulk->store);
 	if (bulk->written > 0)
-		snprintf(what, sizeof(what),
+		snprintf(written, sizeof(written),
 			 "lines 1 to %" PRId64 " were written (%" PRId64 " messages and %" PRId64
 			 " duplicates), nothing after them",
 			 bulk->written_line, bulk->written - bulk->duplicates, bulk->duplicates);
-	return cli_fail(bulk->cli, "enqueue: %s: %s; %s", file, bulk->err.text, what);
+	return cli_fail(bulk->cli, "enqueue: %s: %s; %s", file, bulk->err.text, written);
 }
 
 static int report_success(struct bulk *bulk)
@@ -230,7 +230,7 @@ static int open_input(struct cli *cli, const char *file, int *ret, int64_t *ret_
 
 	*ret = strcmp(file, "-") == 0 ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC);
 	if (*ret < 0)
-		return cli_fail(cli, "enqueue: can not open %s: %s", file, strerror(errno));
+		return cli_fail(cli, "enqueue: cannot open %s: %s", file, strerror(errno));
 	*ret_size = fstat(*ret, &stat) == 0 && S_ISREG(stat.st_mode) ? stat.st_size : 0;
 	return CLI_DONE;
 }

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One write, so that lines of several processes on one stderr do not mix. */
-__attribute__((format(printf, 2, 0))) static void tell(struct cli *cli, const char *format,
-						       va_list args)
+/* One write(), so that lines of several processes do not mix on stderr. */
+__attribute__((format(printf, 2, 0))) static void print_error(struct cli *cli, const char *format,
+							      va_list args)
 {
 	char text[2048];
 	PR_CLEANUP_BUF struct pr_buf line = { 0 };
@@ -22,7 +22,7 @@ __attribute__((format(printf, 2, 0))) static void tell(struct cli *cli, const ch
 	cli_put_text(&line, text);
 	pr_buf_putc(&line, '\n');
 	ssize_t written = write(STDERR_FILENO, line.data, line.len);
-	(void)written; /* nobody left to tell */
+	(void)written; /* an error cannot be reported */
 }
 
 int cli_fail(struct cli *cli, const char *format, ...)
@@ -30,7 +30,7 @@ int cli_fail(struct cli *cli, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	tell(cli, format, args);
+	print_error(cli, format, args);
 	va_end(args);
 	return CLI_FAILED;
 }
@@ -40,7 +40,7 @@ int cli_usage(struct cli *cli, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	tell(cli, format, args);
+	print_error(cli, format, args);
 	va_end(args);
 	return CLI_USAGE;
 }

@@ -16,10 +16,16 @@ int cli_filter_read(struct cli *cli, struct cli_filter *filter, postroom_filter 
 	ret->topic = filter->topic;
 	ret->tenant_id = filter->tenant ? filter->tenant_text : NULL;
 	ret->key = filter->key;
+	ret->error = filter->error;
+	if (status == CLI_DONE)
+		status = cli_read_when(cli, "since", filter->since, &ret->created_from_us);
+	if (status == CLI_DONE)
+		status = cli_read_when(cli, "until", filter->until, &ret->created_to_us);
 	return status;
 }
 
 bool cli_filter_any(const struct cli_filter *filter)
 {
-	return filter->ns || filter->topic || filter->tenant || filter->key;
+	return filter->ns || filter->topic || filter->tenant || filter->key || filter->error ||
+	       filter->since || filter->until;
 }

@@ -35,7 +35,7 @@ static void put_default(struct pr_buf *out, const struct pr_param *param)
 	}
 }
 
-/* Words up to column 79, later lines indented; a blank line begins a paragraph. */
+/* Wraps words at column 79 and indents the following lines; a blank line begins a paragraph. */
 static void put_wrapped(struct pr_buf *out, size_t indent, const char *text)
 {
 	size_t column = indent;
@@ -127,9 +127,8 @@ void cli_help_overview(struct cli *cli)
 {
 	struct pr_buf *out = &cli->out;
 
-	pr_buf_puts(out,
-		    "Postroom: messages that leave your database exactly when your data does.\n\n"
-		    "  postroom [OPTIONS] COMMAND [ARGUMENTS]\n\n");
+	pr_buf_puts(out, "Postroom: transactional outbox and inbox for SQLite and PostgreSQL.\n\n"
+			 "  postroom [OPTIONS] COMMAND [ARGUMENTS]\n\n");
 	put_heading(cli, "Commands");
 	for (size_t i = 0; cli_commands[i]; i++)
 		pr_buf_printf(out, "  %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
@@ -138,10 +137,10 @@ void cli_help_overview(struct cli *cli)
 	pr_buf_puts(out,
 		    "  postroom enqueue orders.created '{\"order\": 17}'    creates postroom.db\n"
 		    "  postroom relay --to stdout: --drain                delivers it\n"
-		    "  postroom list                                      shows what became of it\n"
+		    "  postroom list                                      shows its status\n"
 		    "\n"
-		    "The database is -d URL, else $POSTROOM_DB, else that of -c FILE, else\n"
-		    "sqlite:postroom.db. --json prints one JSON object a line. Exit: 0 done,\n"
-		    "1 failed, 2 wrong command line or configuration.\n"
+		    "The database is -d URL, else $POSTROOM_DB, else the one in -c FILE, else\n"
+		    "sqlite:postroom.db. --json prints one JSON object per line. Exit status: 0\n"
+		    "success, 1 failure, 2 wrong command line or configuration.\n"
 		    "More: postroom help COMMAND\n");
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. A handler whose lease was lost is told so before it does anything: the number of
- *    its claim is not the job's any more.
- * 2. No connection is kept while a handler's command runs: that may take hours.
- * 3. A step that was done is recorded though the database be away for a moment, or
- *    somebody's for longer than other commands wait: else it would be done again.
+ * 1. A handler that lost its lease gets an error before it does anything: its fencing
+ *    token is older than that of the job.
+ * 2. No connection stays open while the command of a handler runs: it may take hours.
+ * 3. Recording a step is retried during a short outage, or while another process locks
+ *    the database longer than other commands wait. Otherwise the step would run again.
  */
 #include "cli/job.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int find(struct cli *cli, struct cli_job *job)
+static int find_job(struct cli *cli, struct cli_job *job)
 {
 	static const char *const names[] = { "POSTROOM_HANDLER", "POSTROOM_ID", "POSTROOM_CLAIM" };
 	const char *values[3], *schema = getenv("POSTROOM_SCHEMA");
@@ -24,29 +24,28 @@ static int find(struct cli *cli, struct cli_job *job)
 		values[i] = getenv(names[i]);
 		if (!values[i] || !*values[i])
 			return cli_usage(cli,
-					 "%s: %s is not set; this is for commands that postroom "
-					 "consume --exec runs, whose environment says which job "
-					 "they are working on: postroom help %s shows how",
+					 "%s: %s is not set; run this only in commands of postroom "
+					 "consume --exec, which sets it; see postroom help %s",
 					 job->doing, names[i], cli->command->name);
 	}
 	job->handler = values[0];
 	job->id = values[1];
 	errno = 0;
-	job->fence = strtoll(values[2], &end, 10);
-	if (errno || *end || job->fence <= 0)
+	job->fencing_token = strtoll(values[2], &end, 10);
+	if (errno || *end || job->fencing_token <= 0)
 		return cli_usage(cli,
-				 "%s: POSTROOM_CLAIM is \"%.40s\", and not the number that "
-				 "postroom consume has put there",
+				 "%s: POSTROOM_CLAIM is \"%.40s\", not the number that postroom "
+				 "consume has set",
 				 job->doing, values[2]);
 	if (!cli->global.schema && schema && *schema)
 		cli->global.schema = schema;
 	return CLI_DONE;
 }
 
-static int lost(struct cli *cli, const struct cli_job *job)
+static int fail_lost(struct cli *cli, const struct cli_job *job)
 {
 	return cli_fail(cli,
-			"%s: %s is somebody else's by now: its lease at %s has run out; stop "
+			"%s: %s belongs to another worker: its lease at %s has expired; stop "
 			"working on it",
 			job->doing, job->id, job->handler);
 }
@@ -55,10 +54,10 @@ struct reading {
 	struct cli *cli;
 	struct cli_job *job;
 	bool found;
-	int status; /* an enum cli_exit, told */
+	int status; /* an enum cli_exit; errors were reported */
 };
 
-static int keep(void *context, const postroom_inbox_row *row)
+static int store_row(void *context, const postroom_row *row)
 {
 	struct reading *reading = context;
 	struct cli_job *job = reading->job;
@@ -66,8 +65,8 @@ static int keep(void *context, const postroom_inbox_row *row)
 	struct pr_err err = { 0 };
 
 	reading->found = true;
-	if (strcmp(row->status, "active") != 0 || row->claims != job->fence) {
-		reading->status = lost(reading->cli, job);
+	if (strcmp(row->status, "active") != 0 || row->claims != job->fencing_token) {
+		reading->status = fail_lost(reading->cli, job);
 		return 1;
 	}
 	if (row->checkpoint)
@@ -81,19 +80,19 @@ static int keep(void *context, const postroom_inbox_row *row)
 int cli_job_read(struct cli *cli, const char *doing, struct cli_job *ret)
 {
 	struct reading reading = { .cli = cli, .job = ret };
-	postroom_inbox_filter one = { .size = sizeof(one) };
+	postroom_filter one = { .size = sizeof(one), .table = POSTROOM_INBOX };
 	struct postroom_store *store = NULL;
 	int status;
 
 	*ret = (struct cli_job){ .doing = doing };
-	status = find(cli, ret);
+	status = find_job(cli, ret);
 	if (status == CLI_DONE)
 		status = cli_open_store(cli, CLI_OPEN_EXISTING, &store);
 	if (status != CLI_DONE)
 		return status;
 	one.handler = ret->handler;
 	one.id = ret->id;
-	if (postroom_inbox_list(store, &one, 1, keep, &reading) < 0)
+	if (postroom_list(store, &one, 1, store_row, &reading) < 0)
 		status = cli_fail(cli, "%s: %s", doing, postroom_store_errmsg(store));
 	else if (!reading.found)
 		status = cli_fail(cli, "%s: there is no %s at %s", doing, one.id, one.handler);
@@ -106,7 +105,7 @@ int cli_job_read(struct cli *cli, const char *doing, struct cli_job *ret)
 #define PATIENCE_US (INT64_C(60) * 1000000)
 #define PAUSE_MS 250
 
-static int write_down(struct cli *cli, const struct pr_progress *progress, struct pr_err *err)
+static int write_progress(struct cli *cli, const struct pr_progress *progress, struct pr_err *err)
 {
 	const struct pr_store_config config = {
 		.url = cli->global.db,
@@ -118,12 +117,14 @@ static int write_down(struct cli *cli, const struct pr_progress *progress, struc
 
 	if (status < 0)
 		return status;
-	status = store->ops->progress(store, progress, err);
+	status = store->ops->check_compatible(store, err);
+	if (status >= 0)
+		status = store->ops->progress(store, progress, err);
 	pr_store_close(store);
 	return status;
 }
 
-static void tell_waiting(struct cli *cli, const char *step, const struct pr_err *err)
+static void report_waiting(struct cli *cli, const char *step, const struct pr_err *err)
 {
 	pr_log_event(&cli->log, PR_LOG_WARN, "INBOX_STEP_NOT_RECORDED_YET");
 	pr_log_str(&cli->log, "step", step);
@@ -138,25 +139,25 @@ int cli_job_write(struct cli *cli, const struct cli_job *job, const char *step, 
 	const struct pr_progress progress = {
 		.handler = job->handler,
 		.id = job->id,
-		.fence = job->fence,
+		.fencing_token = job->fencing_token,
 		.step = step,
 		.result = result,
 		.checkpoint = checkpoint,
 	};
 	int64_t until_us = pr_mono_us() + PATIENCE_US;
 	struct pr_err err = { 0 };
-	bool told = false;
-	int status = write_down(cli, &progress, &err);
+	bool reported = false;
+	int status = write_progress(cli, &progress, &err);
 
 	while (step && (status == POSTROOM_BUSY || status == POSTROOM_UNAVAILABLE) &&
 	       pr_mono_us() < until_us) {
-		if (!told)
-			tell_waiting(cli, step, &err);
-		told = true;
+		if (!reported)
+			report_waiting(cli, step, &err);
+		reported = true;
 		pr_stop_wait(NULL, PAUSE_MS);
-		status = write_down(cli, &progress, &err);
+		status = write_progress(cli, &progress, &err);
 	}
 	if (status == POSTROOM_LEASE_LOST)
-		return lost(cli, job);
+		return fail_lost(cli, job);
 	return status < 0 ? cli_fail(cli, "%s: %s", job->doing, err.text) : CLI_DONE;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. Nothing handed out moves before it is recycled: the buffer has its full
- *    size from the start (untouched pages cost nothing) and is never moved.
- * 2. Whether a message is good is decided elsewhere (core/message.c); here only
- *    whether a line is an object with members we know, of the right kind.
+ * 1. Returned messages do not move before ndjson_recycle(): the buffer has its full
+ *    size from the start (unused pages cost nothing) and is never reallocated.
+ * 2. This file checks only that a line is an object with known members of the right
+ *    type; core/message.c validates the message.
  */
 #include "cli/ndjson.h"
 
@@ -65,17 +65,17 @@ static size_t column_of(const char *line, size_t offset)
 __attribute__((format(printf, 3, 4))) static int refuse(struct parser *parser, const char *at,
 							const char *format, ...)
 {
-	char what[300];
+	char message[300];
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(what, sizeof(what), format, args);
+	vsnprintf(message, sizeof(message), format, args);
 	va_end(args);
 	return pr_err_set(parser->err, POSTROOM_INVALID, "column %zu: %s",
-			  column_of(parser->line, (size_t)(at - parser->line)), what);
+			  column_of(parser->line, (size_t)(at - parser->line)), message);
 }
 
-/* What a raw string says, in the arena; most have nothing to decode. */
+/* Decodes a raw string into the arena; most need no decoding. */
 static char *decode(struct parser *parser, struct pr_span string, size_t *ret_len)
 {
 	const char *inside = string.data + 1;
@@ -209,7 +209,7 @@ static int set_member(struct parser *parser, const struct member *member, struct
 		parser->message->payload_len = value.len;
 		return POSTROOM_OK;
 	}
-	if (pr_json_kind(value) == 'n') /* as if it were not there */
+	if (pr_json_kind(value) == 'n') /* like a missing member */
 		return POSTROOM_OK;
 	switch (member->kind) {
 	case HEADERS:
@@ -241,8 +241,7 @@ static int read_member(struct parser *parser, struct pr_span name, struct pr_spa
 			return refuse_name(parser, name.data, text);
 	}
 	if (*seen & 1u << (member - members))
-		return refuse(parser, name.data, "\"%s\" stands here for the second time",
-			      member->name);
+		return refuse(parser, name.data, "\"%s\" is given twice", member->name);
 	*seen |= 1u << (member - members);
 	return set_member(parser, member, value);
 }
@@ -259,7 +258,7 @@ int ndjson_parse(const char *line, size_t len, struct pr_arena *arena, struct pr
 
 	*ret = (postroom_message){ .size = sizeof(*ret) };
 	if (!pr_json_check(line, len, &fault))
-		return refuse(&parser, line + fault.offset, "%s", fault.what);
+		return refuse(&parser, line + fault.offset, "%s", fault.reason);
 	if (pr_json_kind(object) != '{')
 		return refuse(&parser, line,
 			      "not an object; a line is like {\"topic\": …, "
@@ -267,7 +266,7 @@ int ndjson_parse(const char *line, size_t len, struct pr_arena *arena, struct pr
 	walk = pr_json_members(object);
 	while (status >= 0 && pr_json_next(&walk, &name, &value))
 		status = read_member(&parser, name, value, &seen);
-	/* The table holds null beside a body anyway. */
+	/* The payload column is null if there is a body. */
 	if (ret->body && ret->payload && pr_json_kind((struct pr_span){ ret->payload, 1 }) == 'n') {
 		ret->payload = NULL;
 		ret->payload_len = 0;
@@ -308,7 +307,7 @@ static int read_more(struct ndjson *in, struct pr_err *err)
 		n = read(in->fd, in->text + in->end, room < READ_SIZE ? room : READ_SIZE);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
-		return pr_err_errno(err, POSTROOM_UNAVAILABLE, "line %lld: can not read on",
+		return pr_err_errno(err, POSTROOM_UNAVAILABLE, "line %lld: cannot read",
 				    (long long)in->line + 1);
 	in->eof = n == 0;
 	in->end += (size_t)n;
@@ -359,7 +358,7 @@ static bool blank(struct pr_span line)
 
 int ndjson_next(struct ndjson *in, postroom_message *ret, struct pr_err *err)
 {
-	char what[sizeof(err->text)];
+	char message[sizeof(err->text)];
 	struct pr_span line = { 0 };
 	int result;
 
@@ -371,6 +370,6 @@ int ndjson_next(struct ndjson *in, postroom_message *ret, struct pr_err *err)
 	result = ndjson_parse(line.data, line.len, &in->arena, &in->scratch, ret, err);
 	if (result >= 0)
 		return NDJSON_MESSAGE;
-	memcpy(what, err->text, sizeof(what));
-	return pr_err_set(err, result, "line %lld, %.900s", (long long)in->line, what);
+	memcpy(message, err->text, sizeof(message));
+	return pr_err_set(err, result, "line %lld, %.900s", (long long)in->line, message);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages from NDJSON: one object a line, its members named as the columns.
+ * Messages from NDJSON: one object per line, with members named like the columns.
  *
- * Constant memory whatever the file's size: lines are read into one buffer,
- * and what was handed out stays there until ndjson_recycle(). The payload is
- * the line's own text, untouched.
+ * Memory use does not depend on the size of the file: lines are read into one
+ * buffer, and returned messages stay there until ndjson_recycle(). The payload is
+ * the unchanged text of the line.
  */
 #ifndef PR_CLI_NDJSON_H
 #define PR_CLI_NDJSON_H
@@ -25,7 +25,7 @@ struct ndjson {
 	size_t end;
 	size_t line_max;
 	bool eof;
-	int64_t line;	       /* number of the last line looked at, from 1 */
+	int64_t line;	       /* number of the last line read, from 1 */
 	int64_t read;	       /* bytes so far */
 	struct pr_arena arena; /* decoded strings */
 	struct pr_buf scratch;
@@ -33,11 +33,11 @@ struct ndjson {
 
 enum ndjson_result {
 	NDJSON_END,	/* no more lines */
-	NDJSON_MESSAGE, /* one was read */
-	NDJSON_FULL	/* recycle before asking again */
+	NDJSON_MESSAGE, /* a message was read */
+	NDJSON_FULL	/* recycle before the next call */
 };
 
-/* Reads from fd, which stays the caller's. Lines may be as long as max_payload makes them. */
+/* Reads from fd, which the caller closes. max_payload limits the length of lines. */
 int ndjson_open(struct ndjson *in, int fd, size_t max_payload, struct pr_err *err);
 void ndjson_release(struct ndjson *in);
 

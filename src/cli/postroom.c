@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,40 +27,40 @@ const struct pr_param cli_global_params[] = {
 	  .type = PR_PARAM_STRING,
 	  .offset = GLOBAL(config),
 	  .value = "FILE",
-	  .help = "configuration in YAML, below the environment and the options (default "
-		  "$POSTROOM_CONFIG, else none)" },
+	  .help = "configuration file in YAML; environment variables and options override it "
+		  "(default $POSTROOM_CONFIG, else none)" },
 	{ .name = "schema",
 	  .type = PR_PARAM_STRING,
 	  .offset = GLOBAL(schema),
 	  .value = "NAME",
-	  .help = "PostgreSQL: where the tables are (default: the first of the search_path)" },
+	  .help = "PostgreSQL: schema of the tables (default: the first one of the search_path)" },
 	{ .name = "json",
 	  .type = PR_PARAM_FLAG,
 	  .offset = GLOBAL(json),
-	  .help = "one JSON object a line on stdout" },
+	  .help = "print one JSON object per line" },
 	{ .name = "log-format",
 	  .type = PR_PARAM_CHOICE,
 	  .offset = GLOBAL(log_format),
 	  .value = "FORMAT",
 	  .fallback = "text",
 	  .choices = pr_log_formats,
-	  .help = "form of the log on stderr" },
+	  .help = "format of the log on stderr" },
 	{ .name = "log-level",
 	  .type = PR_PARAM_CHOICE,
 	  .offset = GLOBAL(log_level),
 	  .value = "LEVEL",
 	  .fallback = "info",
 	  .choices = pr_log_levels,
-	  .help = "what is logged" },
+	  .help = "minimum level of logged events" },
 	{ .name = "help",
 	  .letter = 'h',
 	  .type = PR_PARAM_FLAG,
 	  .offset = GLOBAL(help),
-	  .help = "this text" },
+	  .help = "print this text" },
 	{ .name = "version",
 	  .type = PR_PARAM_FLAG,
 	  .offset = GLOBAL(version),
-	  .help = "the program's version" },
+	  .help = "print the version of the program" },
 	{ 0 },
 };
 
@@ -69,16 +70,17 @@ static const struct cli_command cmd_help = {
 	.name = "help",
 	.synopsis = "[COMMAND]",
 	.summary = "Explain a command, with examples",
-	.about = "Without COMMAND: an overview.",
+	.about = "Without COMMAND, prints an overview.",
 	.examples = "postroom help enqueue",
 	.max_args = 1,
 	.run = run_help,
 };
 
 const struct cli_command *const cli_commands[] = {
-	&cmd_enqueue, &cmd_relay, &cmd_list,	&cmd_show, &cmd_retry, &cmd_purge, &cmd_stats,
-	&cmd_inbox,   &cmd_consume, &cmd_step,  &cmd_checkpoint, &cmd_lease, &cmd_migrate, &cmd_key, &cmd_sinks,
-	&cmd_bench,   &cmd_help,  NULL,
+	&cmd_enqueue, &cmd_relay,  &cmd_list,	&cmd_show,    &cmd_retry, &cmd_purge,
+	&cmd_stats,   &cmd_top,	   &cmd_inbox,	&cmd_consume, &cmd_step,  &cmd_checkpoint,
+	&cmd_lease,   &cmd_health, &cmd_doctor, &cmd_migrate, &cmd_key,	  &cmd_sinks,
+	&cmd_bench,   &cmd_help,   NULL,
 };
 
 static int run_help(struct cli *cli, void *options)
@@ -96,9 +98,9 @@ static int run_help(struct cli *cli, void *options)
 }
 
 /*
- * A closed standard descriptor would be given to the next file opened, the
- * database perhaps. It is filled with one on which reading (or writing) fails
- * just as it does on a closed one.
+ * The next opened file, perhaps the database, would get the number of a closed
+ * standard descriptor. So a closed descriptor is replaced by one on which reads
+ * (or writes) fail in the same way.
  */
 static void fill_standard_descriptors(void)
 {
@@ -110,7 +112,7 @@ static void fill_standard_descriptors(void)
 	}
 }
 
-static void look_around(struct cli *cli)
+static void check_terminals(struct cli *cli)
 {
 	const char *no_colour = getenv("NO_COLOR");
 	const char *term = getenv("TERM");
@@ -124,8 +126,8 @@ static void look_around(struct cli *cli)
 }
 
 /*
- * Copies the arguments into one block, and makes secrets in the originals
- * unreadable: everybody on the machine can see those.
+ * Copies the arguments into one block, and overwrites secrets in the originals,
+ * which all users of the machine can read.
  */
 static char **take_arguments(int argc, char **argv)
 {
@@ -187,10 +189,12 @@ static int run(struct cli *cli, void *options)
 		return CLI_DONE;
 	}
 	if (!cli->command)
-		return cli_usage(cli, "no command given; postroom --help shows what there is");
+		return cli_usage(cli, "no command given; postroom --help lists all commands");
 	status = choose_database(cli);
 	return status == CLI_DONE ? cli->command->run(cli, options) : status;
 }
+
+#define LARGE_ALLOCATION (128 * 1024)
 
 int main(int argc, char **argv)
 {
@@ -201,11 +205,14 @@ int main(int argc, char **argv)
 	if (!argv)
 		return CLI_FAILED;
 	fill_standard_descriptors();
-	/* A broken pipe or a file at its limit is an error to be told, not a death; exec: needs its children's ends. */
+	/* Broken pipes and file size limits become errors, not signals; exec: needs the exit status of children. */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
 	signal(SIGCHLD, SIG_DFL);
-	look_around(&cli);
+	/* Return the memory of large messages to the system. By default malloc keeps it. */
+	mallopt(M_MMAP_THRESHOLD, LARGE_ALLOCATION);
+	mallopt(M_TRIM_THRESHOLD, LARGE_ALLOCATION);
+	check_terminals(&cli);
 	pr_log_init(&cli.log, STDERR_FILENO, PR_LOG_INFO, PR_LOG_TEXT);
 
 	int status = cli_parse(&cli, argc, argv, &options);
@@ -215,7 +222,7 @@ int main(int argc, char **argv)
 		status = run(&cli, options);
 	}
 	if (!cli_flush(&cli) && status == CLI_DONE)
-		status = cli_fail(&cli, "%s%scan not write to standard output: %s",
+		status = cli_fail(&cli, "%s%scannot write to standard output: %s",
 				  cli.out_context ? cli.out_context : "",
 				  cli.out_context ? ", but " : "", strerror(cli.out_errno));
 	pr_log_release(&cli.log);

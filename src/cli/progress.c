@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bar ends in a carriage return and is kept shorter than any log line, so
- * that a log line written meanwhile by another thread covers it whole.
+ * The bar ends with a carriage return and is shorter than any log line, so that a
+ * log line from another thread overwrites it completely.
  */
 #include "cli/cli.h"
 
@@ -59,7 +59,7 @@ void cli_progress_show(struct cli_progress *progress, int64_t done, int64_t coun
 	}
 	pr_buf_putc(&line, '\r');
 	ssize_t written = write(STDERR_FILENO, line.data, line.len);
-	(void)written; /* a bar that can not be drawn is no failure */
+	(void)written; /* an error is ignored */
 	progress->cli->progress_shown = true;
 }
 
@@ -79,12 +79,13 @@ void cli_steps_begin(struct cli_steps *steps, struct cli *cli, const char *label
 	cli_progress_begin(&steps->progress, cli, label, expected);
 }
 
-bool cli_steps_go_on(struct cli_steps *steps, int status, int64_t some)
+bool cli_steps_next(struct cli_steps *steps, int status, int64_t some)
 {
 	if (status >= 0)
 		steps->total += some;
 	cli_progress_show(&steps->progress, steps->total, steps->total);
-	*steps->older_than_ms = steps->least_ms + (pr_mono_us() - steps->progress.started_us) / 1000;
+	*steps->older_than_ms = steps->least_ms +
+				(pr_mono_us() - steps->progress.started_us) / 1000;
 	if (status >= 0 && some == CLI_STEP)
 		return true;
 	cli_progress_end(&steps->progress);
@@ -95,7 +96,8 @@ bool cli_confirm(const char *question)
 {
 	char answer[16];
 
-	if (dprintf(STDERR_FILENO, "%s [y/N] ", question) < 0 || !fgets(answer, sizeof(answer), stdin))
+	if (dprintf(STDERR_FILENO, "%s [y/N] ", question) < 0 ||
+	    !fgets(answer, sizeof(answer), stdin))
 		return false;
 	answer[strcspn(answer, "\r\n")] = '\0';
 	return strcasecmp(answer, "y") == 0 || strcasecmp(answer, "yes") == 0;

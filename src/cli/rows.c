@@ -15,9 +15,8 @@ void cli_put_body_member(struct pr_buf *out, const void *body, size_t len)
 	}
 }
 
-void cli_put_row(struct pr_buf *out, const postroom_row *row)
+void cli_put_row_members(struct pr_buf *out, const postroom_row *row)
 {
-	pr_buf_putc(out, '{');
 	cli_put_member(out, "id", row->id);
 	cli_put_int_member(out, "seq", row->seq);
 	cli_put_member(out, "namespace", row->ns);
@@ -41,5 +40,11 @@ void cli_put_row(struct pr_buf *out, const postroom_row *row)
 	cli_put_time_member(out, "created_at", row->created_at_us);
 	cli_put_time_member(out, "updated_at", row->updated_at_us);
 	cli_put_time_member(out, "delivered_at", row->delivered_at_us);
+}
+
+void cli_put_row(struct pr_buf *out, const postroom_row *row)
+{
+	pr_buf_putc(out, '{');
+	cli_put_row_members(out, row);
 	pr_buf_puts(out, "}\n");
 }

@@ -58,7 +58,7 @@ static void print_cell(struct cli_table *table, size_t column, size_t *at, const
 
 	if (table->right[column])
 		pad(out, width, table->width[column]);
-	/* Less than ten columns say nothing: rather let the terminal wrap. */
+	/* Fewer than ten columns are useless: let the terminal wrap instead. */
 	if (last && room >= *at + 10 && *at + width > room) {
 		cli_put_coloured(table->cli, colour, text, cut_at(text, len, room - *at - 1));
 		pr_buf_puts(out, "…");
@@ -90,7 +90,7 @@ static bool print_rows(struct cli_table *table)
 	bool terminal = table->cli->out_terminal;
 	size_t at = 0;
 
-	if (table->text.failed) { /* its cells point nowhere */
+	if (table->text.failed) { /* its cells are dangling */
 		table->cli->out.failed = true;
 		return cli_flush(table->cli);
 	}

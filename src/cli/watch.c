@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. A first signal stops the relay, a second ends the process at once. Before there
- *    is a relay nothing is in flight, and the first one ends it.
- * 2. The relay is only touched from here once run() has shown it, and no longer when
- *    that has returned.
+ * 1. The first signal stops the relay; the second ends the process immediately. Before
+ *    the relay is open, nothing is in flight, so the first signal ends the process.
+ * 2. This file uses the relay only between cli_watch_relay() and the return of run().
  */
 #include "cli/watch.h"
 
@@ -37,8 +36,9 @@ static void end(struct cli_watch *watch, struct pr_relay *relay)
 		_exit(CLI_DONE); /* still waiting for the database: nothing is in flight */
 	} else if (watch->stopping) {
 		cli_fail(watch->cli,
-			 "%s: told twice to stop; what was in flight will be claimed again when "
-			 "its lease has run out",
+			 "%s: received a second stop signal; messages in flight will be reclaimed "
+			 "when "
+			 "their lease has expired",
 			 watch->name);
 		_exit(CLI_FAILED);
 	} else {
@@ -61,7 +61,7 @@ static void look_after(struct cli_watch *watch)
 			hang_up(watch, relay);
 		if (number > 0 && number != SIGHUP)
 			end(watch, relay);
-		cli_supervise_look(&watch->supervisor, relay);
+		cli_supervise_check(&watch->supervisor, relay);
 		if (relay && atomic_load(&watch->draw))
 			draw_progress(watch, relay);
 	}
@@ -94,7 +94,7 @@ int cli_watch(struct cli_watch *watch)
 	struct cli *cli = watch->cli;
 
 	if (begin(watch) != 0)
-		return cli_fail(cli, "%s: can not start a thread: no resources left", watch->name);
+		return cli_fail(cli, "%s: cannot start a thread: no resources left", watch->name);
 	look_after(watch);
 	pthread_join(watch->thread, NULL);
 	cli_supervise_end(&watch->supervisor, watch->status >= 0);

@@ -17,7 +17,7 @@ static const struct pr_param database_param = {
 	.fallback = "sqlite:postroom.db",
 };
 
-/* Where an option's value stands in the file. */
+/* The line of an option's value in the file. */
 static void home_of(struct pr_loading *loading, const struct pr_param *param,
 		    struct pr_wanted *wanted)
 {
@@ -85,8 +85,8 @@ static void load_database(struct pr_loading *loading, const char *given, const s
 static void load_all(struct pr_loading *loading, const struct pr_config_input *input,
 		     const struct pr_yaml *tree, struct pr_config *config)
 {
-	static const char *const names[] = { "database", "relay",     "sinks",
-					     "routes",	 "retention", NULL };
+	static const char *const names[] = { "database",  "relay", "sinks",  "routes",
+					     "retention", "admin", "health", NULL };
 	struct pr_config_value **last = &config->values;
 
 	pr_params_defaults(input->params, input->target);
@@ -94,6 +94,8 @@ static void load_all(struct pr_loading *loading, const struct pr_config_input *i
 	load_database(loading, input->database, tree, &config->database);
 	load_section(loading, input, tree, "relay", &last);
 	load_section(loading, input, tree, "retention", &last);
+	if (input->sections)
+		pr_load_sections(loading, input->sections, tree, &config->section_values);
 	if (input->to)
 		pr_load_to(loading, input->to, config);
 	else if (tree)
@@ -184,6 +186,31 @@ void pr_config_blame(const struct pr_config *config, const char *text, struct pr
 			 text + strlen(guilty->param->name));
 	else
 		pr_fault(faults, "%s: %s: %s", guilty->where, guilty->path, text);
+}
+
+int pr_config_load_sections(const char *file, const struct pr_config_section *sections,
+			    struct pr_config **ret, struct pr_faults *faults, struct pr_err *err)
+{
+	struct pr_config *config = calloc(1, sizeof(*config));
+	struct pr_loading loading = { .file = file, .faults = faults };
+	struct pr_yaml *tree = NULL;
+	int status = POSTROOM_OK;
+
+	if (!config)
+		return pr_err_nomem(err);
+	loading.arena = &config->arena;
+	if (file)
+		status = pr_yaml_read(file, &config->arena, faults, &tree, err);
+	if (status >= 0 && (tree || !file))
+		pr_load_sections(&loading, sections, tree, &config->section_values);
+	if (status >= 0)
+		status = judge(&loading, err);
+	if (status < 0) {
+		pr_config_free(config);
+		return status;
+	}
+	*ret = config;
+	return POSTROOM_OK;
 }
 
 int pr_config_database(const char *file, struct pr_arena *arena, struct pr_faults *faults,

@@ -6,7 +6,7 @@
  * database's is POSTROOM_DB. In the file ${NAME} stands for any variable, $${ for
  * the two characters themselves.
  *
- * What relay: and retention: may hold is the table of the command's options:
+ * The table of the command's options describes relay: and retention::
  * retention.delivered is the option retention, retention.dedupe is
  * dedupe-retention; every other one is relay.<name>.
  */
@@ -19,6 +19,17 @@
 #include "config/yaml.h"
 #include "relay/relay.h"
 
+/*
+ * A section with a table of its own, such as "admin" or "health.backlog", whose values are not
+ * options. Only a parameter that is named like its section is one: it is listen in the file.
+ */
+struct pr_config_section {
+	const char *name;
+	const struct pr_param *params;
+	const char *given; /* that option's text; NULL: not given */
+	void *target;
+};
+
 struct pr_config_input {
 	const char *file;     /* NULL: none */
 	const char *database; /* from the command line; NULL: not there */
@@ -26,6 +37,7 @@ struct pr_config_input {
 	const struct pr_param *params; /* of relay: and retention: */
 	const char *const *given; /* the command line's texts, as params stand; NULL: not there */
 	void *target; /* the struct that params fill; its strings live as long as the configuration */
+	const struct pr_config_section *sections; /* ends with name NULL; NULL: none */
 };
 
 struct pr_config_value {
@@ -48,7 +60,8 @@ struct pr_config {
 	struct pr_arena arena; /* everything below lives in it */
 	const char *file;
 	struct pr_config_value *database;
-	struct pr_config_value *values; /* one for each of the params */
+	struct pr_config_value *values;		/* one for each of the params */
+	struct pr_config_value *section_values; /* the same of the sections */
 	struct pr_relay_sink *sinks;
 	struct pr_relay_route *routes;
 	size_t sink_count, route_count;
@@ -56,13 +69,18 @@ struct pr_config {
 };
 
 /*
- * Loads and checks everything, and opens nothing. What is wrong goes to faults,
- * a line each, and err has the first of them with POSTROOM_INVALID. Any number
- * of configurations can be in use at once.
+ * Loads and checks everything, and opens nothing. Faults are added to faults, one per line, and err
+ * has the first of them with POSTROOM_INVALID. Any number of configurations can be in use at once.
  */
 int pr_config_load(const struct pr_config_input *input, struct pr_config **ret,
 		   struct pr_faults *faults, struct pr_err *err);
 void pr_config_free(struct pr_config *config);
+
+/* The sections alone, and of the rest of the file nothing. */
+int pr_config_load_sections(const char *file, const struct pr_config_section *sections,
+			    struct pr_config **ret, struct pr_faults *faults, struct pr_err *err);
+/* Where a value of a section comes from, as in pr_config_value; NULL: no such value. */
+const char *pr_config_where(const struct pr_config *config, const char *path);
 
 /*
  * A fault found later, in what the params say together. The text begins with a

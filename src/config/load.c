@@ -4,7 +4,7 @@
  *
  * 1. The command line counts before the environment, that before the file, that
  *    before the default; a lower one is not even looked at.
- * 2. What came out of ${NAME} or bears the name of a secret is in text alone,
+ * 2. The value of ${NAME}, and of a name that implies a secret, is only in text,
  *    never in shown and never in a fault.
  */
 #include "config/load.h"
@@ -61,18 +61,6 @@ const struct pr_yaml *pr_load_want(struct pr_loading *loading, const char *path,
 	return NULL;
 }
 
-/* What other versions know; their users should not be sent looking for a typing error. */
-static bool is_for_later(const char *path)
-{
-	static const char *const later[] = { "admin", "health" };
-
-	for (size_t i = 0; i < sizeof(later) / sizeof(*later); i++) {
-		if (strcmp(path, later[i]) == 0)
-			return true;
-	}
-	return false;
-}
-
 void pr_load_check_names(struct pr_loading *loading, const char *section, const struct pr_yaml *map,
 			 const char *const *names)
 {
@@ -87,11 +75,7 @@ void pr_load_check_names(struct pr_loading *loading, const char *section, const 
 		if (names[i] || !path)
 			continue;
 		nearest = pr_text_nearest(node->name, names);
-		if (is_for_later(path))
-			pr_fault(loading->faults,
-				 "%s:%d: %s: this version does not know it yet; leave it out",
-				 loading->file, node->line, path);
-		else if (nearest)
+		if (nearest)
 			pr_fault(loading->faults, "%s:%d: %s: unknown; did you mean %s?",
 				 loading->file, node->line, path, nearest);
 		else
@@ -213,7 +197,7 @@ static char *variable_of(struct pr_loading *loading, const char *path)
 	return name;
 }
 
-/* Tells about one that nobody has asked for. */
+/* Reports a variable that no section uses. */
 static void check_variable(struct pr_loading *loading, const char *name)
 {
 	const char *names[PR_NAMES_MAX + 1];
@@ -273,7 +257,7 @@ static void append(struct pr_config_value *value, struct pr_config_value ***last
 	*last = &value->next;
 }
 
-/* Sets the field of a value that has its text; a wrong one is told without its secrets. */
+/* Sets the field of a value that has its text; an error is reported without its secrets. */
 static void set(struct pr_loading *loading, const struct pr_wanted *wanted,
 		struct pr_config_value *value)
 {
@@ -285,7 +269,7 @@ static void set(struct pr_loading *loading, const struct pr_wanted *wanted,
 		return;
 	if (strcmp(value->text, value->shown) != 0 &&
 	    pr_param_set(param, wanted->target, value->shown, &err) >= 0)
-		pr_err_set(&err, POSTROOM_INVALID, "%s takes something else", param->name);
+		pr_err_set(&err, POSTROOM_INVALID, "%s takes another kind of value", param->name);
 	/* The error begins with the param's name, of which the path is the longer form. */
 	pr_fault(loading->faults, "%s: %s%s", value->where, value->path,
 		 err.text + strlen(param->name));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files that load a configuration share. */
+/* Shared declarations of the files that load a configuration. */
 #ifndef PR_CONFIG_LOAD_H
 #define PR_CONFIG_LOAD_H
 
@@ -51,6 +51,10 @@ const struct pr_yaml *pr_load_want(struct pr_loading *loading, const char *path,
 char *pr_load_printf(struct pr_loading *loading, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 void *pr_load_alloc(struct pr_loading *loading, size_t size); /* zeroed; NULL: no memory */
+
+/* sections.c */
+void pr_load_sections(struct pr_loading *loading, const struct pr_config_section *sections,
+		      const struct pr_yaml *tree, struct pr_config_value **ret);
 
 /* sinks.c: sinks: and routes: into config. */
 void pr_load_sinks(struct pr_loading *loading, const struct pr_yaml *tree,

@@ -67,8 +67,8 @@ static void put_scalar(struct pr_buf *out, const char *text)
 }
 
 /*
- * What is in effect: the text that was given, or what the default was worked
- * out to. NULL: nothing. target is NULL where there is none.
+ * The effective text: the given one, or the computed default. NULL: nothing. target is NULL where
+ * there is none.
  */
 static const char *effective(const struct pr_config_value *value, const void *target,
 			     char room[PR_DURATION_SIZE])
@@ -134,6 +134,37 @@ static void put_section(const struct pr_config *config, const char *section, con
 	}
 }
 
+/* The length of a value's path without its own name: "health.backlog". */
+static size_t parent_length(const struct pr_config_value *value)
+{
+	return (size_t)(strrchr(value->path, '.') - value->path);
+}
+
+static bool is_first(const struct pr_config_value *list, const struct pr_config_value *value,
+		     size_t len)
+{
+	while (list != value &&
+	       (strncmp(list->path, value->path, len) != 0 || list->path[len] != '.'))
+		list = list->next;
+	return list == value;
+}
+
+/* Heads where a section or a map in it begins; their values are neighbors. */
+static void put_sections(const struct pr_config *config, struct pr_buf *out)
+{
+	for (const struct pr_config_value *value = config->section_values; value;
+	     value = value->next) {
+		size_t len = strcspn(value->path, "."), parent = parent_length(value);
+
+		if (is_first(config->section_values, value, len))
+			pr_buf_printf(out, "%.*s:\n", (int)len, value->path);
+		if (parent > len && is_first(config->section_values, value, parent))
+			pr_buf_printf(out, "  %.*s:\n", (int)(parent - len - 1),
+				      value->path + len + 1);
+		put_line(out, parent > len ? "    " : "  ", value, NULL);
+	}
+}
+
 void pr_config_put_yaml(const struct pr_config *config, const void *target, struct pr_buf *out)
 {
 	const struct pr_config_value *value;
@@ -141,6 +172,7 @@ void pr_config_put_yaml(const struct pr_config *config, const void *target, stru
 	put_line(out, "", config->database, NULL);
 	put_section(config, "relay", target, out);
 	put_section(config, "retention", target, out);
+	put_sections(config, out);
 	pr_buf_puts(out, "sinks:\n");
 	for (size_t i = 0; i < config->sink_count; i++) {
 		pr_buf_printf(out, "  %s:\n", config->sink_parts[i].name);
@@ -214,6 +246,29 @@ static void put_sources(struct pr_buf *out, const struct pr_config_value *value)
 	}
 }
 
+static void put_section_members(struct pr_buf *out, const struct pr_config *config)
+{
+	const struct pr_config_value *list = config->section_values;
+
+	for (const struct pr_config_value *value = list; value; value = value->next) {
+		size_t len = strcspn(value->path, "."), parent = parent_length(value);
+		const struct pr_config_value *next = value->next;
+
+		if (is_first(list, value, len))
+			pr_buf_printf(out, ",\"%.*s\":{", (int)len, value->path);
+		if (parent > len && is_first(list, value, parent)) {
+			put_comma(out);
+			pr_buf_printf(out, "\"%.*s\":{", (int)(parent - len - 1),
+				      value->path + len + 1);
+		}
+		put_member(out, value, NULL);
+		if (parent > len && (!next || strncmp(next->path, value->path, parent + 1) != 0))
+			pr_buf_putc(out, '}');
+		if (!next || strncmp(next->path, value->path, len + 1) != 0)
+			pr_buf_putc(out, '}');
+	}
+}
+
 void pr_config_put_json(const struct pr_config *config, const void *target, struct pr_buf *out)
 {
 	pr_buf_putc(out, '{');
@@ -222,6 +277,7 @@ void pr_config_put_json(const struct pr_config *config, const void *target, stru
 	put_members(out, config->values, "relay", target);
 	pr_buf_puts(out, ",\"retention\":");
 	put_members(out, config->values, "retention", target);
+	put_section_members(out, config);
 	pr_buf_puts(out, ",\"sinks\":{");
 	for (size_t i = 0; i < config->sink_count; i++) {
 		put_comma(out);
@@ -236,6 +292,7 @@ void pr_config_put_json(const struct pr_config *config, const void *target, stru
 	pr_buf_puts(out, "],\"sources\":{");
 	put_sources(out, config->database);
 	put_sources(out, config->values);
+	put_sources(out, config->section_values);
 	for (size_t i = 0; i < config->sink_count; i++)
 		put_sources(out, config->sink_parts[i].values);
 	for (size_t i = 0; i < config->route_count; i++)

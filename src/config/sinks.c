@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What every sink has, whatever its own table says. */
+/* Settings that every sink has, besides its own table. */
 struct common {
 	const char *url;
 	int64_t concurrency;
@@ -120,7 +120,7 @@ static int set_from_url(const struct pr_sink_ops *ops, const char *text, void *s
 	return status;
 }
 
-/* A wrong one is told by what may be shown of it. */
+/* A wrong value is reported by the part that may be shown. */
 static void check_url(struct pr_loading *loading, const struct pr_sink_ops *ops,
 		      const struct pr_config_value *value, void *scratch)
 {
@@ -136,7 +136,7 @@ static void check_url(struct pr_loading *loading, const struct pr_sink_ops *ops,
 		pr_fault(loading->faults, "%s: %s: %s", value->where, value->path, err.text);
 }
 
-/* What the URL says by itself is no default any more, and must not be printed as one. */
+/* Settings in the URL are not defaults, and must not be printed as such. */
 static void drop_defaults(const struct pr_config_value *from, struct pr_config_value *value)
 {
 	struct pr_url url;
@@ -155,7 +155,7 @@ static void drop_defaults(const struct pr_config_value *from, struct pr_config_v
 	pr_url_release(&url);
 }
 
-/* What the file or the environment says beside the URL, for the sink's opening. */
+/* Settings from the file or the environment, which are passed when the sink is opened. */
 static void collect_settings(struct pr_loading *loading, const struct pr_config_value *first,
 			     struct pr_relay_sink *sink)
 {
@@ -264,8 +264,8 @@ static size_t count_members(const struct pr_yaml *node)
 	return count;
 }
 
-static void tell_unknown_sink(struct pr_loading *loading, const struct pr_config *config,
-			      const struct pr_config_value *value)
+static void report_unknown_sink(struct pr_loading *loading, const struct pr_config *config,
+				const struct pr_config_value *value)
 {
 	const char **names = pr_load_alloc(loading, (config->sink_count + 1) * sizeof(*names));
 	const char *nearest;
@@ -314,7 +314,7 @@ static void load_route(struct pr_loading *loading, const struct pr_yaml *node,
 	       !pr_param_same_name(config->sinks[route->sink].name, sink->text))
 		route->sink++;
 	if (route->sink == config->sink_count)
-		tell_unknown_sink(loading, config, sink);
+		report_unknown_sink(loading, config, sink);
 }
 
 static bool make_room(struct pr_loading *loading, struct pr_config *config)

@@ -3,7 +3,7 @@
  * 1. A tree is never deeper than PR_YAML_DEPTH_MAX, no map or list longer than
  *    PR_YAML_MEMBERS_MAX, and all of it not larger than its text allows: aliases,
  *    which could make it so, are refused.
- * 2. No map has a name twice ('-' and '_' are the same), so whoever looks for one
+ * 2. No map has a name twice ('-' and '_' are the same), so a search for one
  *    has found the only one.
  * 3. A fault is one line without control characters, whatever the file says.
  */
@@ -24,7 +24,7 @@
 
 struct reader {
 	yaml_parser_t parser;
-	yaml_event_t event; /* the one at hand */
+	yaml_event_t event; /* the current event */
 	const char *file;
 	const char *text;
 	struct pr_arena *arena;
@@ -69,10 +69,10 @@ static bool is_tabbed(const char *text, int line)
 	return text[strspn(text, " ")] == '\t';
 }
 
-static void tell_syntax(struct reader *reader)
+static void report_syntax(struct reader *reader)
 {
 	const yaml_parser_t *parser = &reader->parser;
-	const char *problem = parser->problem ? parser->problem : "it can not be read";
+	const char *problem = parser->problem ? parser->problem : "it cannot be read";
 	int line = line_of(parser->problem_mark);
 
 	if (parser->error == YAML_MEMORY_ERROR)
@@ -89,20 +89,20 @@ static void tell_syntax(struct reader *reader)
 			 problem);
 }
 
-/* Moves on to the next event; false when there is none, which has been told. */
+/* Moves on to the next event; false: there is none, and the error was reported. */
 static bool advance(struct reader *reader)
 {
 	yaml_event_delete(&reader->event);
 	if (yaml_parser_parse(&reader->parser, &reader->event))
 		return true;
-	tell_syntax(reader);
+	report_syntax(reader);
 	return false;
 }
 
-static bool refuse(struct reader *reader, const char *what)
+static bool refuse(struct reader *reader, const char *fault)
 {
 	pr_fault(reader->faults, "%s:%d: %s", reader->file, line_of(reader->event.start_mark),
-		 what);
+		 fault);
 	return false;
 }
 
@@ -198,7 +198,7 @@ static bool is_tagged(const yaml_event_t *event)
 	}
 }
 
-/* The node that begins with the event at hand; its last event stays at hand. */
+/* Reads the node that begins with the current event; its last event stays the current one. */
 static bool read_node(struct reader *reader, int depth, struct pr_yaml **ret)
 {
 	struct pr_yaml *node = pr_arena_alloc(reader->arena, sizeof(*node));
@@ -279,7 +279,7 @@ static bool slurp(const char *file, struct pr_buf *text, struct pr_faults *fault
 			break;
 	}
 	if (n < 0)
-		pr_fault(faults, "%s: can not be read: %s", file, strerror(errno));
+		pr_fault(faults, "%s: cannot be read: %s", file, strerror(errno));
 	else if (text->len > PR_YAML_BYTES_MAX)
 		pr_fault(faults, "%s: is larger than 1 MiB; that is no configuration", file);
 	if (fd >= 0)

@@ -15,7 +15,7 @@
 #define PR_YAML_MEMBERS_MAX 2000
 #define PR_FAULTS_MAX 20
 
-/* What is wrong, one line each, of which the first PR_FAULTS_MAX are kept. */
+/* Faults, one line each. The first PR_FAULTS_MAX are kept. */
 struct pr_faults {
 	struct pr_buf text;
 	size_t count;
@@ -38,9 +38,9 @@ struct pr_yaml {
 };
 
 /*
- * The one document of a file, which is a map. What is wrong with it goes to
- * faults, with the file before it, and *ret is NULL then. Names and strings live
- * in the arena. Fails only when there is no memory.
+ * Parses the one document of a file, which must be a map. Faults are added to faults, with the
+ * file's name, and *ret is NULL then. Names and strings live in the arena. Fails only without
+ * memory.
  */
 int pr_yaml_read(const char *file, struct pr_arena *arena, struct pr_faults *faults,
 		 struct pr_yaml **ret, struct pr_err *err);

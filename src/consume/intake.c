@@ -1,34 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a broker into the inbox.
+ * The intake: reads events from a broker into the inbox.
  *
- * 1. The broker is told that an event is safe only after its row is committed:
- *    completed together with its effect, pending, or dead. Whatever happens before
- *    that, the event comes again; whatever happens after it, the row is there.
- * 2. The events of a batch share a transaction. When the statement fails for one of
- *    them they are done over in smaller parts; that one is left to the inbox, with its
- *    attempt counted, and the others are not held up.
- * 3. A database that is away pauses the reading: the batch at hand is kept, and
- *    nothing else is read before it is in.
- * 4. A line of the log tells what has been committed, never what is about to be.
- * 5. While a batch is at hand, however long that takes, the broker hears of it a third
- *    of the lease apart at most, so that it gives it to nobody else.
- * 6. With --drain, who stays away for PR_DRAIN_PATIENCE_MS is waited for no longer.
+ * 1. An event is acknowledged only after its row is committed: completed together with its effect,
+ *    pending, or dead. Before that, the broker redelivers the event; after that, the row exists.
+ * 2. The events of a batch share a transaction. If the statement fails for one of them, they are
+ *    repeated in smaller parts. The failing event is inserted as pending with its attempt counted,
+ *    and the others are not delayed.
+ * 3. A database outage pauses the reading: the current batch is kept, and nothing else is read
+ *    before it is inserted.
+ * 4. A log line reports only committed events.
+ * 5. While a batch is unacknowledged, its lease at the broker is extended at least every third of
+ *    the lease, so that no other consumer receives it.
+ * 6. Events that may have been handled and purged stop the consumer before they have any effect:
+ *    see replay.h.
+ * 7. With --drain, an outage of PR_DRAIN_PATIENCE_MS ends the intake.
  */
 #include "base/time.h"
 #include "consume/consume.h"
+#include "relay/metrics.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* How long a read waits for the first event. */
 #define WAIT_MS 1000
-/* What a broker may take to answer, and to be told that events are safe. */
+/* Timeout of a broker's answer, and of an acknowledgement. */
 #define ANSWER_MS 10000
 #define PAUSE_MIN_MS 500
 #define PAUSE_MAX_MS 2000
-/* With --drain: a source that is silent for so long has nothing more. */
-#define SILENCE_MS 2000
+/* With --drain: a source that is silent for this time has no more events. */
+#define WATCHDOG_MS 2000
 
 static struct pr_flight flight_of(struct pr_intake *intake, int64_t wait_ms)
 {
@@ -42,19 +44,19 @@ static struct pr_flight flight_of(struct pr_intake *intake, int64_t wait_ms)
 	};
 }
 
-/* Heard at every beat of the intake's own pulse: whatever it waits for beats. */
-static void keep_at_hand(struct pr_pulse *pulse)
+/* Called at each feed of the intake's watchdog: every wait feeds it. */
+static void extend_lease(struct pr_watchdog *watchdog)
 {
-	struct pr_intake *intake = (struct pr_intake *)pulse;
+	struct pr_intake *intake = (struct pr_intake *)watchdog;
 	const struct pr_source_ops *source = intake->source->ops;
 	int64_t every_ms = intake->config->relay.lease_ms / 4, now_us = pr_mono_us();
 	struct pr_flight flight;
 	struct pr_err unheard;
 
-	if (!source->keep || !intake->at_hand || now_us - intake->kept_us < every_ms * 1000)
+	if (!source->keep || !intake->unacked || now_us - intake->extended_us < every_ms * 1000)
 		return;
-	intake->kept_us = now_us;
-	/* The database waits for us meanwhile. */
+	intake->extended_us = now_us;
+	/* The transaction in the database waits for us meanwhile. */
 	flight = flight_of(intake, every_ms < ANSWER_MS ? every_ms : ANSWER_MS);
 	flight.timeout_ms = every_ms < ANSWER_MS ? every_ms : ANSWER_MS;
 	source->keep(intake->source, &intake->events, &flight, &unheard);
@@ -64,12 +66,18 @@ int pr_intake_open(struct pr_intake *intake, struct pr_err *err)
 {
 	const struct pr_relay_config *relay = &intake->config->relay;
 
-	intake->pulse.step_ms = relay->lease_ms + 2 * ANSWER_MS;
-	intake->pulse.heard = keep_at_hand;
+	intake->watchdog.step_ms = relay->lease_ms + 2 * ANSWER_MS;
+	intake->watchdog.on_feed = extend_lease;
 	pr_log_init(&intake->log, 2, relay->log_level, relay->log_format);
 	intake->log.box = relay->table->box;
-	return pr_source_open(intake->config->from, relay->scope.ns, relay->lease_ms,
-			      &intake->source, err);
+	if (pr_source_open(intake->config->from, relay->scope.ns, relay->lease_ms, &intake->source,
+			   err) < 0)
+		return err->status;
+	intake->source->bytes = PR_SOURCE_BYTES / intake->sharers;
+	intake->replay.scheme = intake->source->ops->schemes[0];
+	intake->replay.handler = relay->scope.ns;
+	intake->replay.retention_ms = relay->inbox_retention_ms;
+	return POSTROOM_OK;
 }
 
 void pr_intake_close(struct pr_intake *intake)
@@ -77,53 +85,56 @@ void pr_intake_close(struct pr_intake *intake)
 	pr_source_close(intake->source);
 	pr_store_close(intake->store);
 	pr_events_release(&intake->events);
+	pr_replay_release(&intake->replay);
 	pr_arena_release(&intake->scratch);
 	pr_log_release(&intake->log);
-	free(intake->arrivals);
+	free(intake->incoming_events);
 }
 
-/* Says so once, until it is back. */
-static void tell(struct pr_intake *intake, int64_t *away_us, bool is_away, const char *event,
-		 const char *back, const char *why)
+/* Logs an outage once, until it ends. */
+static void log_outage(struct pr_intake *intake, int64_t *outage_us, bool is_outage,
+		       const char *event, const char *back, const char *why)
 {
-	if ((*away_us != 0) == is_away)
+	if ((*outage_us != 0) == is_outage)
 		return;
-	*away_us = is_away ? pr_mono_us() : 0;
-	pr_log_box(&intake->log, PR_LOG_WARN, is_away ? event : back);
-	if (is_away)
+	*outage_us = is_outage ? pr_mono_us() : 0;
+	pr_log_box(&intake->log, PR_LOG_WARN, is_outage ? event : back);
+	if (is_outage)
 		pr_log_str(&intake->log, "error", why);
 	pr_log_end(&intake->log);
 }
 
-static void tell_source(struct pr_intake *intake, bool away, const char *why)
+static void log_source_outage(struct pr_intake *intake, bool outage, const char *why)
 {
-	tell(intake, &intake->source_away_us, away, "SOURCE_UNREACHABLE", "SOURCE_BACK", why);
+	log_outage(intake, &intake->source_outage_us, outage, "SOURCE_UNREACHABLE", "SOURCE_BACK",
+		   why);
 }
 
-static void tell_database(struct pr_intake *intake, bool away, const char *why)
+static void log_database_outage(struct pr_intake *intake, bool outage, const char *why)
 {
-	tell(intake, &intake->database_away_us, away, "STORE_TROUBLE", "STORE_BACK", why);
+	log_outage(intake, &intake->database_outage_us, outage, "STORE_TROUBLE", "STORE_BACK", why);
 }
 
-/* True: a drain has waited for it long enough. */
-static bool give_up(struct pr_intake *intake, int64_t away_us, const char *who, struct pr_err *err)
+/* True: a drain has waited long enough for it. */
+static bool give_up(struct pr_intake *intake, int64_t outage_us, const char *watchdog_thread,
+		    struct pr_err *err)
 {
 	char why[sizeof(err->text)];
 
-	if (!intake->config->drain || !away_us ||
-	    pr_mono_us() - away_us < PR_DRAIN_PATIENCE_MS * 1000LL)
+	if (!intake->config->drain || !outage_us ||
+	    pr_mono_us() - outage_us < PR_DRAIN_PATIENCE_MS * 1000LL)
 		return false;
 	memcpy(why, err->text, sizeof(why));
 	pr_err_set(err, POSTROOM_UNAVAILABLE,
-		   "consume: the %s has been unreachable for %d s (%.300s); what is not in the inbox "
-		   "waits in the broker",
-		   who, PR_DRAIN_PATIENCE_MS / 1000, why);
+		   "consume: the %s has been unreachable for %d s (%.300s); the other events "
+		   "wait in the broker",
+		   watchdog_thread, PR_DRAIN_PATIENCE_MS / 1000, why);
 	intake->gave_up = true;
 	return true;
 }
 
-/* True: told to stop. */
-static bool pause_a_while(struct pr_intake *intake)
+/* True: a stop was requested. */
+static bool pause_before_retry(struct pr_intake *intake)
 {
 	int64_t ms = pr_random_between(&intake->random, PAUSE_MIN_MS, PAUSE_MAX_MS);
 	int64_t most_ms = intake->config->relay.lease_ms / 4;
@@ -131,7 +142,7 @@ static bool pause_a_while(struct pr_intake *intake)
 	if (ms > most_ms)
 		ms = most_ms;
 	pr_log_flush(&intake->log);
-	pr_pulse_beat(&intake->pulse, ms);
+	pr_watchdog_feed(&intake->watchdog, ms);
 	return pr_stop_wait(intake->stop, ms);
 }
 
@@ -145,148 +156,175 @@ static int connect_store(struct pr_intake *intake, struct pr_err *err)
 		.statement_ms = relay->publish_timeout_ms,
 		.busy_wait_ms = intake->config->drain ? PR_DRAIN_PATIENCE_MS : -1,
 		.stop = intake->stop,
-		.pulse = &intake->pulse,
+		.watchdog = &intake->watchdog,
 	};
 
-	return intake->store ? POSTROOM_OK : pr_store_open(&config, &intake->store, err);
+	int status;
+
+	if (intake->store)
+		return POSTROOM_OK;
+	status = pr_store_open(&config, &intake->store, err);
+	if (status >= 0)
+		status = intake->store->ops->check_compatible(intake->store, err);
+	if (status < 0) {
+		pr_store_close(intake->store);
+		intake->store = NULL;
+	}
+	return status;
 }
 
-static void tell_arrival(struct pr_intake *intake, const struct pr_arrival *arrival)
+static void log_event(struct pr_intake *intake, const struct pr_incoming_event *incoming)
 {
 	struct pr_log *log = &intake->log;
 	int32_t max = intake->config->relay.policy.max_attempts;
 
-	if (arrival->known) {
+	if (incoming->duplicate) {
 		pr_log_box(log, PR_LOG_INFO, "WORKER_SKIP_PROCESSED");
-		pr_log_str(log, "id", arrival->id);
+		pr_log_str(log, "id", incoming->id);
 		pr_log_end(log);
 		return;
 	}
-	if (arrival->how == PR_ARRIVE_DONE && !arrival->waits) {
+	if (incoming->how == PR_INSERT_COMPLETED && !incoming->waits) {
 		pr_log_box(log, PR_LOG_INFO, "WORKER_DISPATCH_SUCCESS");
-		pr_log_str(log, "id", arrival->id);
-		pr_log_str(log, "key", arrival->id);
+		pr_log_str(log, "id", incoming->id);
+		pr_log_str(log, "key", incoming->id);
 		pr_log_end(log);
 	}
-	if (arrival->attempts > 0)
-		pr_log_failed(log, arrival->id, arrival->id, arrival->attempts, max,
-			      arrival->error);
-	if (arrival->how == PR_ARRIVE_DEAD)
-		pr_log_dead(log, arrival->id, arrival->id, arrival->attempts, arrival->error);
+	if (incoming->attempts > 0)
+		pr_log_failed(log, incoming->id, incoming->id, incoming->attempts, max,
+			      incoming->error);
+	if (incoming->how == PR_INSERT_DEAD)
+		pr_log_dead(log, incoming->id, incoming->id, incoming->attempts, incoming->error);
 }
 
-static void count(struct pr_intake *intake, const struct pr_arrival *arrivals, size_t n)
+static void count_inserted(struct pr_intake *intake,
+			   const struct pr_incoming_event *incoming_events, size_t n)
 {
-	int64_t done = 0, failed = 0, dead = 0;
+	int64_t done = 0, failed = 0, dead = 0, duplicates = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		const struct pr_arrival *arrival = &arrivals[i];
+		const struct pr_incoming_event *incoming = &incoming_events[i];
 
-		tell_arrival(intake, arrival);
-		if (arrival->known)
+		log_event(intake, incoming);
+		duplicates += incoming->duplicate;
+		if (incoming->duplicate)
 			continue;
-		done += arrival->how == PR_ARRIVE_DONE && !arrival->waits;
-		failed += arrival->attempts > 0;
-		dead += arrival->how == PR_ARRIVE_DEAD;
+		done += incoming->how == PR_INSERT_COMPLETED && !incoming->waits;
+		failed += incoming->attempts > 0;
+		dead += incoming->how == PR_INSERT_DEAD;
+		if (incoming->how == PR_INSERT_DEAD)
+			pr_metrics_count_dead_event(intake->relay, incoming->topic,
+						    incoming->attempts > 0);
 	}
+	pr_metrics_count_events(intake->relay, &(struct pr_event_counts){ .completed = done,
+									  .duplicates = duplicates,
+									  .failed = failed });
 	pr_relay_add(intake->relay, done, failed, dead);
 }
 
-/* The statement has failed for this one alone: the inbox has it from now on. */
-static void leave_to_inbox(struct pr_intake *intake, struct pr_arrival *arrival,
-			   const struct pr_err *err)
+/* The statement failed for this event alone: it is inserted as pending. */
+static void insert_as_failed(struct pr_intake *intake, struct pr_incoming_event *incoming,
+			     const struct pr_err *err)
 {
 	const struct pr_policy *policy = &intake->config->relay.policy;
 	postroom_delivery job = { .attempt = 1, .retry_in_ms = -1 };
-	enum pr_fate fate;
+	enum pr_disposition disposition;
 
 	pr_verdict_set(&job, POSTROOM_FAILED, &intake->scratch, policy, err->text,
 		       strlen(err->text));
-	fate = pr_verdict_decide(&job, policy, &intake->random);
-	arrival->how = fate == PR_FATE_BURY ? PR_ARRIVE_DEAD : PR_ARRIVE_PENDING;
-	arrival->attempts = 1;
-	arrival->delay_ms = job.retry_in_ms;
-	arrival->error = job.reason;
+	disposition = pr_verdict_decide(&job, policy, &intake->random);
+	incoming->how = disposition == PR_DISPOSITION_DEAD ? PR_INSERT_DEAD : PR_INSERT_PENDING;
+	incoming->attempts = 1;
+	incoming->delay_ms = job.retry_in_ms;
+	incoming->error = job.reason;
 }
 
 /*
- * Even the row alone is refused: jsonb may be stricter than we know. Its bytes are taken
- * by every database. False: it was not that.
+ * The row alone is refused too: jsonb may be stricter than our check. Every database accepts its
+ * bytes as a body. False: that was not the reason.
  */
-static bool leave_as_bytes(struct pr_intake *intake, struct pr_arrival *arrival,
-			   const struct pr_err *err)
+static bool insert_as_bytes(struct pr_intake *intake, struct pr_incoming_event *incoming,
+			    const struct pr_err *err)
 {
 	const char *why = pr_arena_strdup(&intake->scratch, err->text);
 
-	if (!arrival->payload.data || !why)
+	if (!incoming->payload.data || !why)
 		return false;
-	arrival->how = PR_ARRIVE_DEAD;
-	arrival->error = why;
-	arrival->body = arrival->payload;
-	arrival->payload = (struct pr_span){ 0 };
-	arrival->headers = "{}";
+	incoming->how = PR_INSERT_DEAD;
+	incoming->error = why;
+	incoming->body = incoming->payload;
+	incoming->payload = (struct pr_span){ 0 };
+	incoming->headers = "{}";
+	incoming->tenant_id = NULL;
+	incoming->correlation_id = NULL;
 	return true;
 }
 
-static enum pr_in_order order_of(const struct pr_consume_config *config)
+static enum pr_insert_order order_of(const struct pr_consume_config *config)
 {
 	if (!config->ordered)
 		return PR_ORDER_NONE;
 	return config->relay.policy.block ? PR_ORDER_DEAD : PR_ORDER_UNFINISHED;
 }
 
-/* The next n arrivals in one transaction. */
-static int take_in(struct pr_intake *intake, struct pr_arrival *arrivals, size_t n, size_t *ret_at,
-		   struct pr_err *err)
+/* Inserts the next n incoming events in one transaction. */
+static int insert_part(struct pr_intake *intake, struct pr_incoming_event *incoming_events,
+		       size_t n, size_t *ret_at, struct pr_err *err)
 {
 	const struct pr_consume_config *config = intake->config;
 	int status;
 
-	pr_pulse_beat(&intake->pulse, 0);
+	pr_watchdog_feed(&intake->watchdog, 0);
 	status = connect_store(intake, err);
 	if (status < 0)
 		return status;
-	return intake->store->ops->take_in(intake->store, config->relay.scope.ns,
-					   config->statement, order_of(config), arrivals, n, ret_at,
-					   err);
+	return intake->store->ops->inbox_insert(intake->store, config->relay.scope.ns,
+						config->statement, order_of(config),
+						incoming_events, n, ret_at, err);
 }
 
-/* All that can not be the event's fault: tried again on another connection, until it succeeds. */
+/* Any other failure is not the event's: it is retried on another connection until it succeeds. */
 static int wait_for_database(struct pr_intake *intake, struct pr_err *err)
 {
 	bool stopped = err->status == POSTROOM_STOPPED;
 
+	if (pr_schema_is_incompatible(err)) {
+		pr_relay_log_incompatible(intake->relay, &intake->log, err);
+		return err->status;
+	}
 	if (!stopped) {
-		tell_database(intake, true, err->text);
+		log_database_outage(intake, true, err->text);
 		pr_store_close(intake->store);
 		intake->store = NULL;
-		if (give_up(intake, intake->database_away_us, "database", err))
+		if (give_up(intake, intake->database_outage_us, "database", err))
 			return err->status;
-		stopped = pause_a_while(intake);
+		stopped = pause_before_retry(intake);
 	}
-	return stopped ? pr_err_set(err, POSTROOM_STOPPED, "told to stop") : POSTROOM_OK;
+	return stopped ? pr_err_set(err, POSTROOM_STOPPED, "stop requested") : POSTROOM_OK;
 }
 
-/* POSTROOM_STOPPED when a stop came first. */
-static int take_all_in(struct pr_intake *intake, size_t total, struct pr_err *err)
+/* Returns POSTROOM_STOPPED if a stop came first. */
+static int insert_all(struct pr_intake *intake, size_t total, struct pr_err *err)
 {
 	size_t from = 0, part = total;
 
 	while (from < total) {
-		struct pr_arrival *arrivals = intake->arrivals + from;
+		struct pr_incoming_event *incoming_events = intake->incoming_events + from;
 		size_t n = part < total - from ? part : total - from, at = 0;
-		int status = take_in(intake, arrivals, n, &at, err);
+		int status = insert_part(intake, incoming_events, n, &at, err);
 
 		if (status >= 0) {
-			tell_database(intake, false, NULL);
-			count(intake, arrivals, n);
+			log_database_outage(intake, false, NULL);
+			count_inserted(intake, incoming_events, n);
 			from += n;
 			part *= 2;
 		} else if (status == POSTROOM_TX_ABORTED && n > 1) {
 			part = at > 0 ? at : 1;
-		} else if (status == POSTROOM_TX_ABORTED && arrivals->how == PR_ARRIVE_DONE) {
-			leave_to_inbox(intake, arrivals, err);
-		} else if (status == POSTROOM_TX_ABORTED && leave_as_bytes(intake, arrivals, err)) {
+		} else if (status == POSTROOM_TX_ABORTED &&
+			   incoming_events->how == PR_INSERT_COMPLETED) {
+			insert_as_failed(intake, incoming_events, err);
+		} else if (status == POSTROOM_TX_ABORTED &&
+			   insert_as_bytes(intake, incoming_events, err)) {
 			continue;
 		} else if (wait_for_database(intake, err) < 0) {
 			return err->status;
@@ -295,35 +333,68 @@ static int take_all_in(struct pr_intake *intake, size_t total, struct pr_err *er
 	return POSTROOM_OK;
 }
 
-static int prepare(struct pr_intake *intake, struct pr_err *err)
+/* POSTROOM_SINK: the consumer must stop. */
+static int refuse_replay(struct pr_intake *intake, struct pr_err *err)
+{
+	for (;;) {
+		int status = connect_store(intake, err);
+
+		pr_watchdog_feed(&intake->watchdog, 0);
+		if (status >= 0)
+			status = pr_replay_check(&intake->replay, intake->store, &intake->events,
+						 intake->incoming_events, err);
+		if (status >= 0 || status == POSTROOM_NOMEM)
+			return status;
+		if (status == POSTROOM_SINK) {
+			pr_log_box(&intake->log, PR_LOG_ERROR, "SOURCE_REPLAY");
+			pr_log_str(&intake->log, "error", err->text);
+			pr_log_end(&intake->log);
+			return status;
+		}
+		if (wait_for_database(intake, err) < 0)
+			return err->status;
+	}
+}
+
+/* A failure loses nothing: the positions are saved later, with the next ones. */
+static void save_progress(struct pr_intake *intake)
+{
+	struct pr_err unheard;
+
+	if (intake->store)
+		pr_replay_save(&intake->replay, intake->store, &unheard);
+}
+
+static int prepare_intake(struct pr_intake *intake, struct pr_err *err)
 {
 	const struct pr_consume_config *config = intake->config;
 	size_t total = intake->events.count;
 
 	if (total > intake->capacity) {
-		struct pr_arrival *more = reallocarray(intake->arrivals, total, sizeof(*more));
+		struct pr_incoming_event *more = reallocarray(intake->incoming_events, total,
+							      sizeof(*more));
 
 		if (!more)
 			return pr_err_nomem(err);
-		intake->arrivals = more;
+		intake->incoming_events = more;
 		intake->capacity = total;
 	}
 	for (size_t i = 0; i < total; i++) {
-		struct pr_arrival *arrival = &intake->arrivals[i];
-		int status = pr_arrival_make(&intake->events.list[i], &config->identity,
-					     config->relay.scope.ns, &intake->events.arena, arrival,
-					     err);
+		struct pr_incoming_event *incoming = &intake->incoming_events[i];
+		int status = pr_incoming_event_make(&intake->events.list[i], &config->identity,
+						    config->relay.scope.ns, &intake->events.arena,
+						    incoming, err);
 
 		if (status < 0)
 			return status;
-		if (config->statement && arrival->how == PR_ARRIVE_PENDING)
-			arrival->how = PR_ARRIVE_DONE;
+		if (config->statement && incoming->how == PR_INSERT_PENDING)
+			incoming->how = PR_INSERT_COMPLETED;
 	}
 	return POSTROOM_OK;
 }
 
-/* One batch. POSTROOM_NOT_FOUND: the source has come to its end. */
-static int pass(struct pr_intake *intake, struct pr_err *err)
+/* Reads and inserts one batch. POSTROOM_NOT_FOUND: the source has ended. */
+static int run_pass(struct pr_intake *intake, struct pr_err *err)
 {
 	const struct pr_source_ops *source = intake->source->ops;
 	struct pr_flight flight = flight_of(intake, WAIT_MS);
@@ -331,49 +402,57 @@ static int pass(struct pr_intake *intake, struct pr_err *err)
 
 	pr_events_reset(&intake->events);
 	pr_arena_reset(&intake->scratch);
-	pr_pulse_beat(&intake->pulse, WAIT_MS);
-	status = source->read(intake->source, &intake->events,
-			      intake->config->batch_size, &flight, err);
+	pr_watchdog_feed(&intake->watchdog, WAIT_MS);
+	status = source->read(intake->source, &intake->events, intake->config->batch_size, &flight,
+			      err);
 	if (status < 0)
 		return status;
+	if (pr_replay_is_due(&intake->replay))
+		save_progress(intake);
 	if (intake->events.count == 0)
 		return POSTROOM_OK;
-	status = prepare(intake, err);
-	intake->kept_us = pr_mono_us();
-	intake->at_hand = true;
+	status = prepare_intake(intake, err);
+	intake->extended_us = pr_mono_us();
+	intake->unacked = true;
 	if (status >= 0)
-		status = take_all_in(intake, intake->events.count, err);
-	intake->at_hand = false;
+		status = refuse_replay(intake, err);
+	if (status >= 0)
+		status = insert_all(intake, intake->events.count, err);
+	intake->unacked = false;
+	if (status >= 0)
+		status = pr_replay_pass(&intake->replay, &intake->events, err);
 	if (status < 0)
 		return status;
+	if (pr_replay_is_due(&intake->replay))
+		save_progress(intake);
 	flight = flight_of(intake, ANSWER_MS);
 	return source->ack(intake->source, &intake->events, &flight, err);
 }
 
-static int read_on(struct pr_intake *intake, struct pr_err *err)
+static int read_until_stopped(struct pr_intake *intake, struct pr_err *err)
 {
 	int64_t heard_us = pr_mono_us();
 
 	while (!pr_stop_requested(intake->stop)) {
-		int status = pass(intake, err);
+		int status = run_pass(intake, err);
 
 		pr_log_flush(&intake->log);
 		if (status == POSTROOM_NOT_FOUND)
 			return POSTROOM_OK;
-		if (status == POSTROOM_NOMEM || status == POSTROOM_SINK || intake->gave_up)
+		if (status == POSTROOM_NOMEM || status == POSTROOM_SINK || intake->gave_up ||
+		    (status < 0 && pr_schema_is_incompatible(err)))
 			return status;
 		if (status >= 0) {
-			tell_source(intake, false, NULL);
+			log_source_outage(intake, false, NULL);
 		} else if (status != POSTROOM_STOPPED) {
-			tell_source(intake, true, err->text);
-			if (give_up(intake, intake->source_away_us, "broker", err))
+			log_source_outage(intake, true, err->text);
+			if (give_up(intake, intake->source_outage_us, "broker", err))
 				return err->status;
-			pause_a_while(intake);
+			pause_before_retry(intake);
 		}
 		if (status < 0 || intake->events.count > 0)
 			heard_us = pr_mono_us();
-		else if (intake->config->drain &&
-			 pr_mono_us() - heard_us >= SILENCE_MS * 1000)
+		else if (intake->config->drain && pr_mono_us() - heard_us >= WATCHDOG_MS * 1000)
 			return POSTROOM_OK;
 	}
 	return POSTROOM_OK;
@@ -383,9 +462,10 @@ void *pr_intake_run(void *context)
 {
 	struct pr_intake *intake = context;
 
-	intake->status = read_on(intake, &intake->err);
-	pr_pulse_end(&intake->pulse);
-	/* Who has only waited in vain leaves the jobs that are there to be finished. */
+	intake->status = read_until_stopped(intake, &intake->err);
+	save_progress(intake);
+	pr_watchdog_end(&intake->watchdog);
+	/* An intake that ended because of an outage lets the jobs in the inbox be finished. */
 	if (intake->status < 0 && !intake->gave_up)
 		pr_relay_stop(intake->relay);
 	return NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "consume/source.h"
+#include "broker/source.h"
 
 #include "base/random.h"
 
@@ -46,7 +46,7 @@ static int unknown(const char *scheme, struct pr_err *err)
 	for (size_t i = 0; pr_sources[i] && used < sizeof(list); i++)
 		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s:", used ? " " : "",
 					 pr_sources[i]->schemes[0]);
-	return pr_err_set(err, POSTROOM_SINK, "events can not be read from \"%s:\". Known: %s",
+	return pr_err_set(err, POSTROOM_SINK, "events cannot be read from \"%s:\". Known: %s",
 			  scheme, list);
 }
 
@@ -86,7 +86,7 @@ int pr_source_open(const char *url, const char *group, int64_t lease_ms, struct 
 
 	if (strcmp(url, "-") == 0)
 		url = "stdin:";
-	/* Neither error repeats the rest of the URL: a password may be in it. */
+	/* No error repeats the rest of the URL: it may contain a password. */
 	if (!strchr(url, ':'))
 		return pr_err_set(err, POSTROOM_SINK,
 				  "a source is written SCHEME:…, as in redis://HOST:PORT/STREAM; "
@@ -101,6 +101,7 @@ int pr_source_open(const char *url, const char *group, int64_t lease_ms, struct 
 	source->ops = ops;
 	source->group = group;
 	source->lease_ms = lease_ms;
+	source->bytes = PR_SOURCE_BYTES;
 	pr_uuid_v4(&random, source->consumer);
 	status = set_up(source, url, err);
 	if (status < 0) {

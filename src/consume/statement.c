@@ -2,9 +2,9 @@
 /*
  * The handler that is an SQL statement.
  *
- * 1. The effect of a job and its completion are one transaction: it has settled
- *    itself when it is delivered, and when it is not nothing has happened.
- * 2. A database that is away is an outage, not the job's fault.
+ * 1. The effect of a job and its completion are one transaction: a delivered job is settled by its
+ *    handler, and otherwise nothing has happened.
+ * 2. A database outage is an outage, not a failure of the job.
  */
 #include "consume/consume.h"
 
@@ -13,7 +13,7 @@
 struct statement_sink {
 	struct pr_sink sink;
 	const struct pr_consume_config *config;
-	struct postroom_store *store; /* NULL while the database is away */
+	struct postroom_store *store; /* NULL during an outage of the database */
 };
 
 static int connect_store(struct statement_sink *sink, const struct pr_flight *flight,
@@ -42,7 +42,7 @@ static void apply(struct statement_sink *sink, postroom_delivery *job,
 	if (status >= 0)
 		status = sink->store->ops->apply(sink->store, sink->config->statement, job, &err);
 	if (status >= 0) {
-		job->kept = 1;
+		job->settled_by_handler = 1;
 		pr_sink_judge(job, 1, POSTROOM_DELIVERED, flight, NULL);
 	} else if (status == POSTROOM_TX_ABORTED) {
 		pr_sink_judge(job, 1, POSTROOM_FAILED, flight, err.text);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stdin: a line an event.
+ * stdin: one event per line.
  *
- * 1. A line is given out whole, whatever the pieces it came in; the last one may lack
- *    its break.
- * 2. Nothing is read that would block: a stop and the deadline end every wait.
- * 3. A line that can not be read as one of ours is given out as it is, never dropped.
- * 4. The first instance has all lines: for others it has come to its end.
- * 5. There is nobody to acknowledge to: what was read when we die is lost, unless it
- *    can be given again.
+ * 1. A line is returned when it is complete; the last one may lack its line break.
+ * 2. No read blocks: a stop and the deadline end every wait.
+ * 3. A line that is not in our format is returned unchanged, never dropped.
+ * 4. The first instance reads all lines; other instances are at the end immediately.
+ * 5. There is nothing to acknowledge to: events that were read when we crash are lost, unless the
+ *    input can be repeated.
  */
 #include "base/json.h"
 #include "base/time.h"
-#include "consume/source.h"
+#include "broker/source.h"
 #include "core/message.h"
 
 #include <errno.h>
@@ -24,22 +23,23 @@
 #define PIECE ((size_t)64 * 1024)
 #define LINE_MAX_BYTES ((size_t)64 * 1024 * 1024)
 
-/* There is one standard input, whatever the number of those who would read it. */
+/* There is one standard input for any number of readers. */
 static atomic_flag taken = ATOMIC_FLAG_INIT;
 
 struct stdin_source {
 	struct pr_source source;
-	struct pr_buf text; /* read and not given out, from at on */
+	struct pr_buf text; /* bytes that were read and not returned, from at on */
 	size_t at;
-	size_t searched; /* of it, for a line break */
-	int64_t line;	 /* number of the last one given out */
+	size_t searched; /* searched up to here for a line break */
+	int64_t line;	 /* number of the last line returned */
 	bool owner, ended;
 	struct pr_buf scratch;
 };
 
-/* The members of a line that say something to us; data NULL: not there. */
+/* The members of a line that are used; data NULL: missing. */
 struct members {
-	struct pr_span id, topic, key, headers, content_type, payload, body;
+	struct pr_span id, topic, key, tenant_id, correlation_id, headers, content_type, payload,
+		body;
 };
 
 static void find_members(struct pr_span line, struct members *ret)
@@ -50,6 +50,8 @@ static void find_members(struct pr_span line, struct members *ret)
 	} known[] = { { "\"id\"", &ret->id },
 		      { "\"topic\"", &ret->topic },
 		      { "\"key\"", &ret->key },
+		      { "\"tenant_id\"", &ret->tenant_id },
+		      { "\"correlation_id\"", &ret->correlation_id },
 		      { "\"headers\"", &ret->headers },
 		      { "\"content_type\"", &ret->content_type },
 		      { "\"payload\"", &ret->payload },
@@ -65,7 +67,7 @@ static void find_members(struct pr_span line, struct members *ret)
 	}
 }
 
-/* What a string says, in *ret; NULL where there is none that says something. False: no memory. */
+/* Decodes a string into *ret; NULL if it is missing or empty. False: no memory. */
 static bool copy_text(struct stdin_source *in, struct pr_events *events, struct pr_span value,
 		      const char **ret)
 {
@@ -79,7 +81,7 @@ static bool copy_text(struct stdin_source *in, struct pr_events *events, struct 
 	return *ret;
 }
 
-/* In the scratch buffer; false if it is no base64. Some encoders write '/' as "\/". */
+/* Decodes into the scratch buffer; false if it is not base64. Some encoders write '/' as "\/". */
 static bool decode_body(struct stdin_source *in, struct pr_events *events, struct pr_span value)
 {
 	const char *text = NULL;
@@ -90,7 +92,7 @@ static bool decode_body(struct stdin_source *in, struct pr_events *events, struc
 	       (!text || pr_base64_decode((struct pr_span){ text, strlen(text) }, &in->scratch));
 }
 
-/* The body, else the payload, else the line as it is. */
+/* The body, else the payload, else the whole line. */
 static bool copy_content(struct stdin_source *in, struct pr_events *events, struct pr_event *event,
 			 const struct members *members, struct pr_span line)
 {
@@ -113,18 +115,21 @@ static bool read_line(struct stdin_source *in, struct pr_events *events, struct 
 
 	if (!event)
 		return false;
-	/* Not its number: another input has lines of the same numbers. */
-	event->place = pr_event_digest(&events->arena, &line, 1);
+	/* Not the line number: another input has the same numbers. */
+	event->broker_position = pr_event_digest(&events->arena, &line, 1);
 	json = pr_json_check(line.data, line.len, NULL);
 	if (json && pr_json_kind(line) == '{')
 		find_members(line, &members);
-	/* Without a content it is a content itself; without an id it may bear it elsewhere. */
+	/* Without content, the line is the content. Without an id, the settings may say where the
+	 * id is. */
 	if (!members.payload.data && !members.body.data &&
 	    (!members.id.data || pr_json_kind(members.id) != '"' || members.id.len == 2))
 		members = (struct members){ 0 };
-	if (!event->place || !copy_text(in, events, members.id, &event->id) ||
+	if (!event->broker_position || !copy_text(in, events, members.id, &event->id) ||
 	    !copy_text(in, events, members.topic, &event->topic) ||
 	    !copy_text(in, events, members.key, &event->key) ||
+	    !copy_text(in, events, members.tenant_id, &event->tenant_id) ||
+	    !copy_text(in, events, members.correlation_id, &event->correlation_id) ||
 	    !copy_text(in, events, members.content_type, &event->content_type))
 		return false;
 	if (members.headers.data && pr_headers_valid(members.headers.data, members.headers.len)) {
@@ -147,10 +152,10 @@ static bool is_blank(struct pr_span line)
 	return true;
 }
 
-/* The next whole line, which is not taken yet. */
+/* Returns the next complete line, without consuming it. */
 static bool find_line(struct stdin_source *in, struct pr_span *ret)
 {
-	const char *start = in->text.data + in->at, *newline;
+	const char *start = pr_buf_text(&in->text) + in->at, *newline;
 	size_t left = in->text.len - in->at;
 
 	if (left == 0)
@@ -161,15 +166,16 @@ static bool find_line(struct stdin_source *in, struct pr_span *ret)
 	return newline || in->ended;
 }
 
-/* Gives out the whole lines there are, as many as may go. */
-static int give(struct stdin_source *in, struct pr_events *events, size_t limit, struct pr_err *err)
+/* Returns complete lines, up to the limits. */
+static int add_lines(struct stdin_source *in, struct pr_events *events, size_t limit,
+		     struct pr_err *err)
 {
 	size_t bytes = 0, first = events->count;
 	struct pr_span line;
 
 	while (events->count - first < limit && find_line(in, &line)) {
 		bytes += line.len;
-		if (events->count > first && bytes > PR_SOURCE_BYTES)
+		if (events->count > first && bytes > in->source.bytes)
 			break;
 		in->line++;
 		if (!is_blank(line) && !read_line(in, events, line))
@@ -181,7 +187,7 @@ static int give(struct stdin_source *in, struct pr_events *events, size_t limit,
 	return POSTROOM_OK;
 }
 
-static int take_in(struct stdin_source *in, struct pr_err *err)
+static int recv_available(struct stdin_source *in, struct pr_err *err)
 {
 	char *room;
 	ssize_t n;
@@ -193,15 +199,16 @@ static int take_in(struct stdin_source *in, struct pr_err *err)
 	}
 	room = pr_buf_reserve(&in->text, PIECE);
 	if (!room && in->text.len + PIECE > LINE_MAX_BYTES)
-		return pr_err_set(err, POSTROOM_SINK,
-				  "stdin: line %lld is longer than %zu MiB. The lines before it are in "
-				  "the inbox; take it out, and give the others again",
-				  (long long)in->line + 1, LINE_MAX_BYTES / 1024 / 1024);
+		return pr_err_set(
+			err, POSTROOM_SINK,
+			"stdin: line %lld is longer than %zu MiB. The lines before it are in "
+			"the inbox; remove it, and pass the other lines again",
+			(long long)in->line + 1, LINE_MAX_BYTES / 1024 / 1024);
 	if (!room)
 		return pr_err_nomem(err);
 	n = read(STDIN_FILENO, room, PIECE);
 	if (n < 0 && errno != EAGAIN && errno != EINTR)
-		return pr_err_errno(err, POSTROOM_SINK, "stdin: line %lld can not be read",
+		return pr_err_errno(err, POSTROOM_SINK, "stdin: line %lld cannot be read",
 				    (long long)in->line + 1);
 	in->ended = n == 0;
 	in->text.len += n > 0 ? (size_t)n : 0;
@@ -220,14 +227,14 @@ static int read_stdin(struct pr_source *source, struct pr_events *events, size_t
 
 		if (pr_stop_requested(flight->stop))
 			return pr_err_set(err, POSTROOM_STOPPED, "stopped before a line was read");
-		status = give(in, events, limit, err);
+		status = add_lines(in, events, limit, err);
 		if (status < 0 || events->count > first)
 			return status;
 		if (in->ended)
-			return pr_err_set(err, POSTROOM_NOT_FOUND, "stdin: has come to its end");
+			return pr_err_set(err, POSTROOM_NOT_FOUND, "stdin: end of input");
 		pr_flight_poll(flight, fds, 2, flight->begin_until_us);
 		if (fds[1].revents)
-			status = take_in(in, err);
+			status = recv_available(in, err);
 		else if (pr_mono_us() >= flight->begin_until_us)
 			return POSTROOM_OK;
 		if (status < 0)
@@ -252,11 +259,10 @@ static int open_stdin(struct pr_source *source, struct pr_err *err)
 
 	if (source->url.path[0] || source->url.host[0])
 		return pr_err_set(err, POSTROOM_SINK,
-				  "stdin: takes nothing behind the colon; to read a file write "
+				  "stdin: takes nothing after the colon; to read a file write "
 				  "--from - <FILE");
 	if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY)
-		return pr_err_set(err, POSTROOM_SINK,
-				  "stdin: is closed, there is nothing to be read from it");
+		return pr_err_set(err, POSTROOM_SINK, "stdin: is closed and cannot be read");
 	in->text.max = LINE_MAX_BYTES;
 	in->ended = atomic_flag_test_and_set(&taken);
 	in->owner = !in->ended;
@@ -278,7 +284,8 @@ static const struct pr_param params[] = { { .name = NULL } };
 
 const struct pr_source_ops pr_source_stdin = {
 	.schemes = schemes,
-	.summary = "a JSON object a line on standard input, as stdout: and file: write them; \"-\" "
+	.summary = "one JSON object per line on standard input, as stdout: and file: write them; "
+		   "\"-\" "
 		   "too",
 	.example = "stdin:",
 	.size = sizeof(struct stdin_source),

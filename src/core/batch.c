@@ -3,27 +3,28 @@
 
 #include <stdlib.h>
 
-static void drop_held(struct postroom_batch *batch)
+static void release_owned(struct postroom_batch *batch)
 {
 	if (batch->held)
-		batch->drop_held(batch->held);
+		batch->release_owned(batch->held);
 	batch->held = NULL;
 }
 
 void pr_batch_reset(struct postroom_batch *batch)
 {
-	drop_held(batch);
+	release_owned(batch);
 	pr_arena_reset(&batch->arena);
 	batch->count = 0;
-	batch->buried_count = 0;
+	batch->dead_letter_count = 0;
+	batch->unloaded = 0;
 }
 
 void pr_batch_release(struct postroom_batch *batch)
 {
-	drop_held(batch);
+	release_owned(batch);
 	pr_arena_release(&batch->arena);
 	free(batch->items);
-	free(batch->buried);
+	free(batch->dead_letters);
 	*batch = (struct postroom_batch){ 0 };
 }
 
@@ -47,7 +48,7 @@ postroom_delivery *pr_batch_add(struct postroom_batch *batch)
 	return add(&batch->items, &batch->count, &batch->capacity);
 }
 
-postroom_delivery *pr_batch_add_buried(struct postroom_batch *batch)
+postroom_delivery *pr_batch_add_dead_letter(struct postroom_batch *batch)
 {
-	return add(&batch->buried, &batch->buried_count, &batch->buried_capacity);
+	return add(&batch->dead_letters, &batch->dead_letter_count, &batch->dead_letter_capacity);
 }

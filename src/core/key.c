@@ -30,7 +30,7 @@ int postroom_key(const char *tenant, const char *category, const char *entity, c
 	}
 	if (canonical.failed)
 		return POSTROOM_NOMEM;
-	/* By hand: tolower() would follow the locale, and keys must not. */
+	/* Not tolower(), which depends on the locale: keys must not. */
 	for (size_t i = 0; i < canonical.len; i++) {
 		if (canonical.data[i] >= 'A' && canonical.data[i] <= 'Z')
 			canonical.data[i] = (char)(canonical.data[i] - 'A' + 'a');

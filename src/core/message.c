@@ -36,9 +36,30 @@ int pr_name_check(const char *field, const char *text, size_t max, struct pr_err
 	int status = pr_text_check(field, text, max, err);
 
 	if (status >= 0 && text && has_control(text))
-		status = pr_err_set(err, POSTROOM_INVALID,
-				    "%s must not hold control characters", field);
+		status = pr_err_set(err, POSTROOM_INVALID, "%s must not contain control characters",
+				    field);
 	return status;
+}
+
+/* In checked JSON, a control character is either an escape or a raw DEL. */
+static bool has_escaped_control(struct pr_span json)
+{
+	for (size_t i = 0; i < json.len; i++) {
+		const char *at = json.data + i;
+
+		if (*at == 0x7f)
+			return true;
+		if (*at != '\\')
+			continue;
+		i++;
+		if (strchr("bfnrt", at[1]))
+			return true;
+		if (at[1] == 'u' &&
+		    (strncmp(at + 2, "000", 3) == 0 || strncmp(at + 2, "001", 3) == 0 ||
+		     strncasecmp(at + 2, "007f", 4) == 0))
+			return true;
+	}
+	return false;
 }
 
 bool pr_headers_valid(const char *text, size_t len)
@@ -72,8 +93,8 @@ int pr_value_check(const char *field, const char *json, size_t len, size_t max, 
 				  "%s of %zu bytes is larger than the maximum of %zu", field, len,
 				  max);
 	if (!pr_json_check(json, len, &fault))
-		return pr_err_set(err, POSTROOM_INVALID, "%s is not valid JSON: %s at byte %zu", field,
-				  fault.what, fault.offset + 1);
+		return pr_err_set(err, POSTROOM_INVALID, "%s is not valid JSON: %s at byte %zu",
+				  field, fault.reason, fault.offset + 1);
 	return POSTROOM_OK;
 }
 
@@ -89,7 +110,7 @@ static int check_content(const postroom_message *message, size_t max, struct pr_
 	if (message->body && message->payload &&
 	    (len != 4 || memcmp(message->payload, "null", 4) != 0))
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "payload must be left out when there is a body");
+				  "payload must be omitted when there is a body");
 	if (!message->body && !message->payload)
 		return pr_err_set(err, POSTROOM_INVALID, "payload is missing");
 	if (message->body_len > max)
@@ -99,7 +120,7 @@ static int check_content(const postroom_message *message, size_t max, struct pr_
 	return message->payload ? pr_payload_check(message->payload, len, max, err) : POSTROOM_OK;
 }
 
-/* The tenant's UUID, hyphenated or as bare hex digits, and a slash. */
+/* The tenant's UUID, hyphenated or as 32 hex digits, and a slash. */
 static bool begins_with_tenant(const char *key, const char *tenant)
 {
 	char bare[33];
@@ -124,12 +145,13 @@ static int check_keys(const postroom_message *message, struct pr_err *err)
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "tenant_id is not a UUID (write it as 8-4-4-4-12 hex digits)");
 	if (key && idempotency)
-		return pr_err_set(err, POSTROOM_INVALID,
-				  "dedupe_key and idempotency_key exclude each other: give one");
+		return pr_err_set(
+			err, POSTROOM_INVALID,
+			"dedupe_key and idempotency_key exclude each other: give only one");
 	status = pr_text_check("dedupe_key", key, POSTROOM_DEDUPE_KEY_MAX, err);
 	if (status >= 0)
 		status = pr_text_check("idempotency_key", idempotency,
-				    POSTROOM_DEDUPE_KEY_MAX - (*tenant ? 37 : 0), err);
+				       POSTROOM_DEDUPE_KEY_MAX - (*tenant ? 37 : 0), err);
 	if (status >= 0 && *tenant && key && !begins_with_tenant(key, tenant))
 		status = pr_err_set(err, POSTROOM_INVALID,
 				    "dedupe_key must start with the tenant id \"%s/\"", tenant);
@@ -146,9 +168,11 @@ static int check_headers(const char *headers, struct pr_err *err)
 	if (len > POSTROOM_HEADERS_MAX)
 		return pr_err_set(err, POSTROOM_INVALID, "headers are longer than %d bytes",
 				  POSTROOM_HEADERS_MAX);
-	if (!pr_headers_valid(headers, len))
+	if (!pr_headers_valid(headers, len) ||
+	    has_escaped_control((struct pr_span){ headers, len }))
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "headers must be a JSON object whose values are strings");
+				  "headers must be a JSON object whose values are strings, without "
+				  "control characters");
 	return POSTROOM_OK;
 }
 
@@ -178,11 +202,11 @@ int pr_message_check(const postroom_message *message, size_t max_payload, struct
 	if (status >= 0)
 		status = pr_text_check("key", message->key, POSTROOM_KEY_MAX, err);
 	if (status >= 0)
-		status = pr_text_check("correlation_id", message->correlation_id,
-				    POSTROOM_CORRELATION_ID_MAX, err);
+		status = pr_name_check("correlation_id", message->correlation_id,
+				       POSTROOM_CORRELATION_ID_MAX, err);
 	if (status >= 0)
 		status = pr_name_check("content_type", message->content_type,
-				    POSTROOM_CONTENT_TYPE_MAX, err);
+				       POSTROOM_CONTENT_TYPE_MAX, err);
 	if (status >= 0)
 		status = check_keys(message, err);
 	if (status >= 0)
@@ -218,8 +242,9 @@ void pr_message_prepare(const postroom_message *message, struct pr_prepared *ret
 	if (!ret->content_type)
 		ret->content_type = message->body ? "application/octet-stream" : "application/json";
 	ret->headers = message->headers ? message->headers : "{}";
-	ret->payload = message->payload ? (struct pr_span){ message->payload, payload_length(message) } :
-					  (struct pr_span){ "null", 4 };
+	ret->payload = message->payload
+			       ? (struct pr_span){ message->payload, payload_length(message) }
+			       : (struct pr_span){ "null", 4 };
 	ret->body = (struct pr_span){ message->body, message->body_len };
 	ret->due_offset_us = message->delay_ms * 1000 - (int64_t)message->priority * 1000000;
 }

@@ -13,31 +13,31 @@ int64_t pr_backoff_ms(const struct pr_policy *policy, int32_t attempts, struct p
 		delay = policy->max_delay_ms;
 	if (policy->backoff == POSTROOM_BACKOFF_CONSTANT)
 		return delay;
-	/* Doubling stops at the maximum, so no attempts count can overflow. */
+	/* Doubling stops at the maximum, so that a high attempt count cannot overflow. */
 	for (int32_t i = 1; i < attempts && delay > 0 && delay < policy->max_delay_ms; i++)
 		delay = delay > policy->max_delay_ms / 2 ? policy->max_delay_ms : delay * 2;
 	return pr_random_between(random, delay / 2, delay);
 }
 
-enum pr_fate pr_verdict_decide(postroom_delivery *item, const struct pr_policy *policy,
-			       struct pr_random *random)
+enum pr_disposition pr_verdict_decide(postroom_delivery *item, const struct pr_policy *policy,
+				      struct pr_random *random)
 {
 	switch (item->verdict) {
 	case POSTROOM_DELIVERED:
-		return PR_FATE_DONE;
+		return PR_DISPOSITION_DONE;
 	case POSTROOM_REJECTED:
-		return PR_FATE_BURY;
+		return PR_DISPOSITION_DEAD;
 	case POSTROOM_FAILED:
 		if (item->attempt >= policy->max_attempts)
-			return PR_FATE_BURY;
+			return PR_DISPOSITION_DEAD;
 		if (item->retry_in_ms < 0)
 			item->retry_in_ms = pr_backoff_ms(policy, item->attempt, random);
-		return PR_FATE_RETRY;
+		return PR_DISPOSITION_RETRY;
 	case POSTROOM_UNTRIED:
 	case POSTROOM_UNREACHABLE:
 		break;
 	}
-	return PR_FATE_RELEASE;
+	return PR_DISPOSITION_RELEASE;
 }
 
 void pr_verdict_set(postroom_delivery *item, postroom_verdict verdict, struct pr_arena *arena,
@@ -51,11 +51,11 @@ void pr_verdict_set(postroom_delivery *item, postroom_verdict verdict, struct pr
 	item->reason = NULL;
 	if (!reason)
 		return;
-	/* An ill-formed byte grows to three, a character has four at most. */
+	/* An ill-formed byte becomes three bytes; a character has at most four. */
 	room = (len < chars ? len * 3 : chars * 4) + 1;
 	text = pr_arena_alloc(arena, room);
 	if (!text)
-		return; /* the verdict counts, the reason is a kindness */
+		return; /* out of memory: the verdict counts, the reason is optional */
 	pr_utf8_sanitize(reason, len, chars, text, room);
 	item->reason = text;
 }

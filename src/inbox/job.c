@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Jobs for programs that do them themselves: a claim of one row of the inbox, and
- * what its holder writes down.
+ * Jobs for programs that process them: a claim of one inbox row, and its progress.
  *
- * 1. Leases, fences and backoff are the stores': here is nothing but one claimed row.
- * 2. What is known of steps and checkpoint is read after the claim, so that nobody
- *    else can have added to it.
- * 3. A step or checkpoint is remembered here only once the table has it.
- * 4. A job that has ended, or was lost, touches the table no more.
+ * 1. Leases, fencing tokens and backoff are in the stores: this file only handles one claimed row.
+ * 2. Steps and checkpoint are read after the claim, so that no other worker can have added to
+ *    them.
+ * 3. A step or checkpoint is stored in memory only after the table has it.
+ * 4. A job that has ended or was lost never touches the table again.
  */
 #include <postroom/job.h>
 
@@ -28,31 +27,31 @@ struct postroom_job {
 	bool lost;
 };
 
-static int lost(postroom_job *job, const char *doing)
+static int lose_job(postroom_job *job, const char *doing)
 {
 	job->over = job->lost = true;
 	return pr_err_set(&job->store->err, POSTROOM_LEASE_LOST,
-			  "%s: %s is somebody else's by now: its lease at %s has run out; stop "
+			  "%s: %s belongs to another worker: its lease at %s has expired; stop "
 			  "working on it",
 			  doing, job->item->id, job->item->ns);
 }
 
-/* Before anything is written: is there a job to speak of? */
-static int enter(postroom_job *job, const char *doing)
+/* Checks that there is an open job, before anything is written. */
+static int begin_call(postroom_job *job, const char *doing)
 {
 	pr_err_clear(&job->store->err);
 	if (job->lost)
-		return lost(job, doing);
+		return lose_job(job, doing);
 	if (job->over)
 		return pr_err_set(&job->store->err, POSTROOM_NOT_FOUND,
 				  "%s: %s has ended; begin the next job", doing, job->item->id);
 	return POSTROOM_OK;
 }
 
-static int leave(postroom_job *job, const char *doing, int status)
+static int end_call(postroom_job *job, const char *doing, int status)
 {
 	if (status == POSTROOM_LEASE_LOST)
-		return lost(job, doing);
+		return lose_job(job, doing);
 	return status < 0 ? pr_err_prefix(&job->store->err, "%s", doing) : status;
 }
 
@@ -66,7 +65,10 @@ static int check_options(const postroom_job_options *options, struct pr_err *err
 	return pr_name_check("handler", options->handler, POSTROOM_HANDLER_MAX, err);
 }
 
-/* Claims until there is one, or nothing is left: a claim may only have buried the dead. */
+/*
+ * Claims until there is a job, or none is left. A claim may only have dead-lettered messages, or
+ * failed one whose content could not be loaded.
+ */
 static int claim_one(postroom_job *job, const postroom_job_options *options)
 {
 	const postroom_claim_options claim = {
@@ -87,7 +89,7 @@ static int claim_one(postroom_job *job, const postroom_job_options *options)
 			return status;
 		if (job->batch->count > 0)
 			break;
-		if (job->batch->buried_count == 0)
+		if (job->batch->dead_letter_count == 0 && job->batch->unloaded == 0)
 			return pr_err_set(&job->store->err, POSTROOM_NOT_FOUND,
 					  "%s has nothing to do", options->handler);
 		postroom_batch_free(job->batch);
@@ -97,13 +99,13 @@ static int claim_one(postroom_job *job, const postroom_job_options *options)
 	return POSTROOM_OK;
 }
 
-static int keep_progress(void *context, const postroom_inbox_row *row)
+static int keep_progress(void *context, const postroom_row *row)
 {
 	postroom_job *job = context;
 	struct pr_err *err = &job->store->err;
 
-	if (row->claims != job->item->fence) {
-		lost(job, "job begin");
+	if (row->claims != job->item->fencing_token) {
+		lose_job(job, "job begin");
 		return 1;
 	}
 	if (row->checkpoint)
@@ -117,11 +119,12 @@ static int keep_progress(void *context, const postroom_inbox_row *row)
 
 static int read_progress(postroom_job *job)
 {
-	const postroom_inbox_filter one = { .size = sizeof(one),
-					    .handler = job->item->ns,
-					    .id = job->item->id };
+	const postroom_filter one = { .size = sizeof(one),
+				      .table = POSTROOM_INBOX,
+				      .handler = job->item->ns,
+				      .id = job->item->id };
 	struct pr_err *err = &job->store->err;
-	int status = job->store->ops->inbox_list(job->store, &one, 1, keep_progress, job, err);
+	int status = job->store->ops->show(job->store, &one, keep_progress, job, err);
 
 	return status < 0 ? status : err->status;
 }
@@ -152,8 +155,8 @@ int postroom_job_begin(postroom_store *store, const postroom_job_options *option
 	return POSTROOM_OK;
 }
 
-static int settle(postroom_job *job, postroom_verdict verdict, const char *reason,
-		  struct pr_err *err)
+static int settle_job(postroom_job *job, postroom_verdict verdict, const char *reason,
+		      struct pr_err *err)
 {
 	struct postroom_batch *batch = job->batch;
 
@@ -169,9 +172,9 @@ void postroom_job_free(postroom_job *job)
 
 	if (!job)
 		return;
-	/* What can not be given back is taken over when its lease has run out. */
+	/* If the release fails, the job is taken over when its lease has expired. */
 	if (job->item && !job->over)
-		settle(job, POSTROOM_UNTRIED, NULL, &unheard);
+		settle_job(job, POSTROOM_UNTRIED, NULL, &unheard);
 	postroom_batch_free(job->batch);
 	pr_buf_release(&job->checkpoint);
 	free(job);
@@ -187,7 +190,7 @@ const char *postroom_job_checkpoint(const postroom_job *job)
 	return job->checkpoint.data;
 }
 
-static int renew(postroom_job *job)
+static int renew_job(postroom_job *job)
 {
 	return job->store->ops->renew(job->store, &pr_table_inbox, job->item, 1,
 				      job->batch->lease_ms, &job->store->err);
@@ -196,24 +199,24 @@ static int renew(postroom_job *job)
 int postroom_job_renew(postroom_job *job)
 {
 	static const char doing[] = "job renew";
-	int status = enter(job, doing);
+	int status = begin_call(job, doing);
 
-	return status < 0 ? status : leave(job, doing, renew(job));
+	return status < 0 ? status : end_call(job, doing, renew_job(job));
 }
 
 int postroom_job_step(postroom_job *job, const char *name, const char **ret_result)
 {
 	static const char doing[] = "job step";
-	int status = enter(job, doing);
+	int status = begin_call(job, doing);
 	const struct pr_step *step;
 
 	if (status < 0)
 		return status;
 	status = pr_step_check(name, &job->store->err);
 	if (status >= 0)
-		status = renew(job);
+		status = renew_job(job);
 	if (status < 0)
-		return leave(job, doing, status);
+		return end_call(job, doing, status);
 	step = pr_steps_find(&job->steps, name);
 	if (!step)
 		return POSTROOM_OK;
@@ -222,25 +225,25 @@ int postroom_job_step(postroom_job *job, const char *name, const char **ret_resu
 	return POSTROOM_DUPLICATE;
 }
 
-static int write_down(postroom_job *job, const char *step, const char *result,
-		      const char *checkpoint)
+static int write_progress(postroom_job *job, const char *step, const char *result,
+			  const char *checkpoint)
 {
 	const struct pr_progress progress = {
 		.handler = job->item->ns,
 		.id = job->item->id,
-		.fence = job->item->fence,
+		.fencing_token = job->item->fencing_token,
 		.step = step,
 		.result = result,
 		.checkpoint = checkpoint,
 	};
-	int status = renew(job);
+	int status = renew_job(job);
 
 	if (status < 0)
 		return status;
 	return job->store->ops->progress(job->store, &progress, &job->store->err);
 }
 
-/* Made before it is written down, since that can not be taken back when there is no memory. */
+/* Allocated before the write, because the write cannot be undone when there is no memory. */
 static struct pr_step *new_step(postroom_job *job, const char *name, const char *result)
 {
 	struct pr_arena *arena = &job->batch->arena;
@@ -260,7 +263,7 @@ int postroom_job_step_done(postroom_job *job, const char *name, const char *resu
 {
 	static const char doing[] = "job step done";
 	struct pr_err *err = &job->store->err;
-	int status = enter(job, doing);
+	int status = begin_call(job, doing);
 	struct pr_step *step, *before;
 
 	if (status < 0)
@@ -270,13 +273,13 @@ int postroom_job_step_done(postroom_job *job, const char *name, const char *resu
 	if (status >= 0)
 		status = pr_progress_check("result", result, err);
 	if (status < 0)
-		return leave(job, doing, status);
+		return end_call(job, doing, status);
 	step = new_step(job, name, result);
 	if (!step)
 		return pr_err_nomem(err);
-	status = write_down(job, name, result, NULL);
+	status = write_progress(job, name, result, NULL);
 	if (status < 0)
-		return leave(job, doing, status);
+		return end_call(job, doing, status);
 	before = pr_steps_find(&job->steps, name);
 	if (before)
 		before->result = step->result;
@@ -289,47 +292,48 @@ int postroom_job_set_checkpoint(postroom_job *job, const char *checkpoint)
 {
 	static const char doing[] = "job set checkpoint";
 	struct pr_buf copy = { 0 };
-	int status = enter(job, doing);
+	int status = begin_call(job, doing);
 
 	if (status < 0)
 		return status;
 	status = pr_progress_check("checkpoint", checkpoint, &job->store->err);
 	if (status < 0)
-		return leave(job, doing, status);
+		return end_call(job, doing, status);
 	pr_buf_puts(&copy, checkpoint);
 	status = copy.failed ? pr_err_nomem(&job->store->err)
-			     : write_down(job, NULL, NULL, checkpoint);
+			     : write_progress(job, NULL, NULL, checkpoint);
 	if (status < 0) {
 		pr_buf_release(&copy);
-		return leave(job, doing, status);
+		return end_call(job, doing, status);
 	}
 	pr_buf_release(&job->checkpoint);
 	job->checkpoint = copy;
 	return POSTROOM_OK;
 }
 
-static int end(postroom_job *job, const char *doing, postroom_verdict verdict, const char *reason)
+static int end_job(postroom_job *job, const char *doing, postroom_verdict verdict,
+		   const char *reason)
 {
-	int status = enter(job, doing);
+	int status = begin_call(job, doing);
 
 	if (status < 0)
 		return status;
-	status = settle(job, verdict, reason, &job->store->err);
+	status = settle_job(job, verdict, reason, &job->store->err);
 	job->over = status >= 0;
-	return leave(job, doing, status);
+	return end_call(job, doing, status);
 }
 
 int postroom_job_finish(postroom_job *job)
 {
-	return end(job, "job finish", POSTROOM_DELIVERED, NULL);
+	return end_job(job, "job finish", POSTROOM_DELIVERED, NULL);
 }
 
 int postroom_job_fail(postroom_job *job, const char *reason)
 {
-	return end(job, "job fail", POSTROOM_FAILED, reason);
+	return end_job(job, "job fail", POSTROOM_FAILED, reason);
 }
 
 int postroom_job_reject(postroom_job *job, const char *reason)
 {
-	return end(job, "job reject", POSTROOM_REJECTED, reason);
+	return end_job(job, "job reject", POSTROOM_REJECTED, reason);
 }

@@ -33,7 +33,7 @@ static struct pr_step *read_step(struct pr_span name, struct pr_span value, stru
 	if (!step || plain.failed)
 		return NULL;
 	*step = (struct pr_step){ .name = pr_arena_strdup(arena, pr_buf_text(&plain)) };
-	/* Whoever writes the table by hand may have put anything here: a step that is named is done. */
+	/* A row edited by hand may contain anything here: a named step counts as done. */
 	if (pr_json_kind(value) == '{') {
 		walk = pr_json_members(value);
 		while (pr_json_next(&walk, &member, &is)) {
@@ -52,7 +52,7 @@ void pr_steps_add(struct pr_steps *steps, struct pr_step *step)
 {
 	struct pr_step **at = &steps->first;
 
-	/* Mostly they come in their order; PostgreSQL has them in that of their names. */
+	/* They are mostly in order; PostgreSQL sorts them by name. */
 	if (steps->last && strcmp(steps->last->at, step->at) <= 0)
 		at = &steps->last->next;
 	while (*at && strcmp((*at)->at, step->at) <= 0)

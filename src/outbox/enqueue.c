@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The application's side: check, then write, in the caller's transaction.
+ * Enqueue: check, then write, in the caller's transaction.
  *
- * 1. Everything that can be foreseen is checked before the first write, so
+ * 1. Foreseeable errors are checked before the first write, so
  *    that refused input leaves nothing behind and the transaction as it was.
- * 2. Nothing is filtered and no payload is looked into beyond its being JSON.
+ * 2. Nothing is filtered and payloads are only checked to be JSON.
  */
 #include "store/store.h"
 
@@ -82,9 +82,4 @@ void postroom_box_free(postroom_box *box)
 {
 	if (box)
 		box->ops->free(box);
-}
-
-const char *postroom_version(void)
-{
-	return POSTROOM_VERSION;
 }

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. While open, at most one worker at a time is let through, to probe.
- * 2. A probe whose worker never comes back does not keep it open for ever: the
- *    next one is let through when that one's time is over. If it comes back after
- *    all, what it found counts, and when the next one goes is not its concern.
- * 3. A failure is given back at most once.
- * 4. Who was given one back because the sink was away fails on its own account the
- *    next time, if another one got through in between: so poison dies however few
- *    good messages there are. In an outage nobody gets through, and nobody dies.
+ * 1. While the breaker is open, at most one worker probes at a time.
+ * 2. A probe without a result does not keep the breaker open: when its time is over, another
+ *    worker may probe. A late result still counts, but does not permit a further probe.
+ * 3. A failure is refunded at most once.
+ * 4. If a message was refunded because of an outage, and another message was delivered since, its
+ *    next failure counts. So a poison message becomes a dead letter even if good messages are
+ *    rare. During an outage nothing is delivered, so no message becomes a dead letter.
+ * 5. An UNREACHABLE verdict is explained by its message or by the sink, never by both: the message
+ *    is charged, or the breaker opens.
+ * 6. While the breaker is open because of an outage, no UNREACHABLE verdict is charged.
  */
 #include "relay/breaker.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* In doubt one probe is in flight; it takes no longer than one message. */
+#define DOUBT_WAIT_MS 5
 
 void pr_breaker_init(struct pr_breaker *breaker)
 {
@@ -25,10 +30,11 @@ void pr_breaker_release(struct pr_breaker *breaker)
 	pthread_mutex_destroy(&breaker->lock);
 }
 
-enum pr_breaker_answer pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us,
-				      int64_t longest_us, int64_t *ret_probe, int64_t *ret_wait_ms)
+enum pr_breaker_permission pr_breaker_check(struct pr_breaker *breaker, int64_t now_us,
+					    int64_t longest_us, int64_t *ret_probe,
+					    int64_t *ret_wait_ms)
 {
-	enum pr_breaker_answer answer = PR_BREAKER_CLOSED;
+	enum pr_breaker_permission answer = PR_BREAKER_CLOSED;
 
 	pthread_mutex_lock(&breaker->lock);
 	if (breaker->open_since_us && now_us >= breaker->probe_at_us) {
@@ -38,16 +44,17 @@ enum pr_breaker_answer pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us
 	} else if (breaker->open_since_us) {
 		int64_t wait_ms = (breaker->probe_at_us - now_us + 999) / 1000;
 
+		int64_t most_ms = breaker->doubtful ? DOUBT_WAIT_MS : PR_BREAKER_PAUSE_MIN_MS;
+
 		answer = PR_BREAKER_OPEN;
-		/* The one who probes may be back long before it has to be. */
-		*ret_wait_ms = wait_ms < PR_BREAKER_PAUSE_MIN_MS ? wait_ms
-								 : PR_BREAKER_PAUSE_MIN_MS;
+		/* The probe may end long before its time limit. */
+		*ret_wait_ms = wait_ms < most_ms ? wait_ms : most_ms;
 	}
 	pthread_mutex_unlock(&breaker->lock);
 	return answer;
 }
 
-/* It is back; another one may go then, unless one has been let through in its place. */
+/* The probe has ended. Permits the next one, unless another probe has replaced it. */
 static void end_probe(struct pr_breaker *breaker, int64_t probe, int64_t next_us)
 {
 	if (!probe || probe != breaker->probe)
@@ -56,7 +63,7 @@ static void end_probe(struct pr_breaker *breaker, int64_t probe, int64_t next_us
 	breaker->probe_at_us = next_us;
 }
 
-void pr_breaker_leave(struct pr_breaker *breaker, int64_t probe, int64_t now_us)
+void pr_breaker_release_probe(struct pr_breaker *breaker, int64_t probe, int64_t now_us)
 {
 	pthread_mutex_lock(&breaker->lock);
 	end_probe(breaker, probe, now_us);
@@ -73,24 +80,32 @@ size_t pr_breaker_window(struct pr_breaker *breaker)
 	return window;
 }
 
-/* Its place among those who were spared, or NULL. */
-static int64_t *find_spared(struct pr_breaker *breaker, int64_t seq)
+/* Its entry among the refunded messages, or NULL. */
+static int64_t *find_refunded(struct pr_breaker *breaker, int64_t seq)
 {
-	for (size_t i = 0; i < PR_BREAKER_SPARED; i++) {
-		if (breaker->spared[i] == seq)
-			return &breaker->spared[i];
+	for (size_t i = 0; i < PR_BREAKER_REFUNDED_MAX; i++) {
+		if (breaker->refunded[i] == seq)
+			return &breaker->refunded[i];
 	}
 	return NULL;
 }
 
-/* The one that comes after the last probe, or the first; SIZE_MAX: there is none of those. */
+/* True if it has failed since the breaker opened; it will probably fail again. */
+static bool has_failed_while_open(struct pr_breaker *breaker, int64_t seq)
+{
+	return find_refunded(breaker, seq) ||
+	       (breaker->doubtful && pr_poison_find(&breaker->suspects, seq));
+}
+
+/* Index of the message after the last probe, or of the first one; SIZE_MAX: none qualifies. */
 static size_t choose_among(struct pr_breaker *breaker, const postroom_delivery *items, size_t count,
-			   const size_t *before, bool spared, bool *ret_is_last)
+			   const size_t *before, bool refunded, bool *ret_is_last)
 {
 	size_t first = SIZE_MAX, last = SIZE_MAX, next = SIZE_MAX;
 
 	for (size_t i = 0; i < count; i++) {
-		if (before[i] != SIZE_MAX || (!spared && find_spared(breaker, items[i].seq)))
+		if (before[i] != SIZE_MAX ||
+		    (!refunded && has_failed_while_open(breaker, items[i].seq)))
 			continue;
 		if (first == SIZE_MAX || items[i].seq < items[first].seq)
 			first = i;
@@ -113,7 +128,6 @@ size_t pr_breaker_choose(struct pr_breaker *breaker, const postroom_delivery *it
 	bool is_last = true;
 
 	pthread_mutex_lock(&breaker->lock);
-	/* Who has failed since it opened will most likely do so again. */
 	if (before)
 		next = choose_among(breaker, items, count, before, false, &is_last);
 	if (before && next == SIZE_MAX) {
@@ -123,32 +137,32 @@ size_t pr_breaker_choose(struct pr_breaker *breaker, const postroom_delivery *it
 	if (next == SIZE_MAX)
 		next = 0;
 	breaker->probed_seq = items[next].seq;
-	/* Or else those that would fail anyway could be all that there is to choose from. */
+	/* Otherwise the window might contain only poison messages. */
 	if (is_last && count >= breaker->window)
 		breaker->window *= 2;
 	pthread_mutex_unlock(&breaker->lock);
 	return next;
 }
 
-static void forget_run(struct pr_breaker *breaker)
+static void clear_run(struct pr_breaker *breaker)
 {
 	memset(breaker->run, 0, sizeof(breaker->run));
 	breaker->run_length = 0;
 }
 
 /*
- * True when it shows an outage. That failure itself is in hand, and not remembered;
- * nor is one that was given back.
+ * True if the run of failures is an outage. The failure that completes it is not recorded,
+ * because it is not settled yet; nor is a refunded one.
  */
-static bool lengthen_run(struct pr_breaker *breaker, const postroom_delivery *item)
+static bool extend_run(struct pr_breaker *breaker, const postroom_delivery *item)
 {
-	struct pr_breaker_debt *debt = breaker->run;
+	struct pr_breaker_failures *debt = breaker->run;
 	bool several = debt->seq && (debt[1].seq || debt->seq != item->seq);
 
 	breaker->run_length++;
 	if (several && breaker->run_length >= PR_BREAKER_RUN)
 		return true;
-	/* Fewer than PR_BREAKER_RUN, or all of one message: there is a place. */
+	/* Fewer than PR_BREAKER_RUN, or all of one message: there is a free entry. */
 	while (debt->seq && debt->seq != item->seq)
 		debt++;
 	debt->seq = item->seq;
@@ -156,10 +170,10 @@ static bool lengthen_run(struct pr_breaker *breaker, const postroom_delivery *it
 	return false;
 }
 
-static bool owes(struct pr_breaker *breaker, const postroom_delivery *item)
+static bool has_refund_due(struct pr_breaker *breaker, const postroom_delivery *item)
 {
 	for (size_t i = 0; i < PR_BREAKER_RUN - 1; i++) {
-		struct pr_breaker_debt *debt = &breaker->owed[i];
+		struct pr_breaker_failures *debt = &breaker->to_refund[i];
 
 		if (debt->seq == item->seq && debt->failures > 0) {
 			debt->failures--;
@@ -169,72 +183,79 @@ static bool owes(struct pr_breaker *breaker, const postroom_delivery *item)
 	return false;
 }
 
-static void give_back(postroom_delivery *item)
+static void refund_attempt(postroom_delivery *item)
 {
 	item->verdict = POSTROOM_UNREACHABLE;
 }
 
-/* It would be tried again at once: not if the server wants it later. That is owed on. */
-static void make_up_for(struct pr_breaker *breaker, postroom_delivery *item)
+/* A refund means an immediate retry. If the server requested a later one, the refund waits. */
+static void refund_next_failure(struct pr_breaker *breaker, postroom_delivery *item)
 {
-	if (item->retry_in_ms <= 0 && owes(breaker, item))
-		give_back(item);
+	if (item->retry_in_ms <= 0 && has_refund_due(breaker, item))
+		refund_attempt(item);
 }
 
-/* Those of one outage do not displace each other, or there would be nobody left to blame. */
-static void spare(struct pr_breaker *breaker, postroom_delivery *item)
+/* Entries of one outage do not replace each other, so that later failures can still be charged. */
+static void remember_refund(struct pr_breaker *breaker, postroom_delivery *item)
 {
-	bool written = find_spared(breaker, item->seq) != NULL;
+	bool written = find_refunded(breaker, item->seq) != NULL;
 
-	give_back(item);
-	while (!written && breaker->spares < PR_BREAKER_SPARED) {
-		size_t at = (breaker->spares_at + breaker->spares++) % PR_BREAKER_SPARED;
+	refund_attempt(item);
+	while (!written && breaker->refunded_count < PR_BREAKER_REFUNDED_MAX) {
+		size_t at = (breaker->refunded_at + breaker->refunded_count++) %
+			    PR_BREAKER_REFUNDED_MAX;
 
-		written = breaker->spared[at] >= 0;
+		written = breaker->refunded[at] >= 0;
 		if (written)
-			breaker->spared[at] = item->seq;
+			breaker->refunded[at] = item->seq;
 	}
 }
 
-/* Who was spared, and the sink has been there since: the place bears -seq for now. */
-static void blame(struct pr_breaker *breaker, const struct pr_breaker_heard *heard)
+/* A refunded message failed although the sink was available since: its entry becomes -seq. */
+static void expect_own_failure(struct pr_breaker *breaker, const struct pr_breaker_results *results)
 {
-	for (size_t i = 0; i < heard->count; i++) {
-		const postroom_delivery *item = &heard->items[i];
-		int64_t *place = find_spared(breaker, item->seq);
+	for (size_t i = 0; i < results->count; i++) {
+		const postroom_delivery *item = &results->items[i];
+		int64_t *place = find_refunded(breaker, item->seq);
 
-		if (place && item->verdict == POSTROOM_FAILED)
+		if (place && item->verdict == POSTROOM_FAILED && !item->charged)
 			*place = -item->seq;
 	}
 }
 
-static void end_blaming(struct pr_breaker *breaker)
+static void charge_own_failures(struct pr_breaker *breaker)
 {
-	for (size_t i = 0; i < PR_BREAKER_SPARED; i++) {
-		if (breaker->spared[i] < 0)
-			breaker->spared[i] = 0;
+	for (size_t i = 0; i < PR_BREAKER_REFUNDED_MAX; i++) {
+		if (breaker->refunded[i] < 0)
+			breaker->refunded[i] = 0;
 	}
 }
 
-/* What the verdicts of a call say about the sink. */
+/* Conclusions about the sink from the verdicts of a call. */
 struct evidence {
-	bool answered;		       /* it is there */
-	const postroom_delivery *away; /* it is not, by this one's verdict */
+	bool answered;			      /* the sink is available */
+	const postroom_delivery *unexplained; /* verdict that only an outage explains */
+	bool lively;			      /* something was delivered since the call began */
+	bool single;			      /* exactly one message could not reach the sink */
 };
 
-static struct evidence weigh(const struct pr_breaker_heard *heard)
+static struct evidence weigh_verdicts(const struct pr_breaker *breaker,
+				      const struct pr_breaker_results *results)
 {
-	struct evidence evidence = { 0 };
+	int64_t delivered_us = atomic_load(&breaker->proof.delivered_us);
+	struct evidence evidence = { .lively = delivered_us > 0 &&
+					       delivered_us >= results->began_us };
+	size_t unreachable = 0;
 
-	for (size_t i = 0; i < heard->count; i++) {
-		switch (heard->items[i].verdict) {
+	for (size_t i = 0; i < results->count; i++) {
+		switch (results->items[i].verdict) {
 		case POSTROOM_UNTRIED:
 			break;
 		case POSTROOM_UNREACHABLE:
-			evidence.away = &heard->items[i];
+			unreachable++;
 			break;
 		case POSTROOM_FAILED:
-			evidence.answered |= !heard->server;
+			evidence.answered |= !results->server;
 			break;
 		case POSTROOM_DELIVERED:
 		case POSTROOM_REJECTED:
@@ -242,43 +263,134 @@ static struct evidence weigh(const struct pr_breaker_heard *heard)
 			break;
 		}
 	}
+	evidence.single = unreachable == 1;
 	return evidence;
 }
 
-/* A server that only fails: the failure that made an outage of it, or NULL. */
-static const postroom_delivery *count_failures(struct pr_breaker *breaker,
-					       const struct pr_breaker_heard *heard)
+/* When it first failed, as far as known: later deliveries are evidence against the message. */
+static int64_t first_failed_us(const postroom_delivery *item,
+			       const struct pr_poison_suspect *suspect,
+			       const struct pr_breaker_results *results)
 {
-	for (size_t i = 0; i < heard->count; i++) {
-		postroom_delivery *item = &heard->items[i];
+	if (suspect)
+		return suspect->failed_us;
+	if (item->together && item->lost_us)
+		return item->lost_us;
+	return item->judged_us > results->began_us ? item->judged_us : results->began_us;
+}
 
-		if (item->verdict != POSTROOM_FAILED || find_spared(breaker, item->seq))
-			continue;
-		make_up_for(breaker, item);
-		if (lengthen_run(breaker, item))
+/* True if an UNREACHABLE verdict is about the message, not about the sink. */
+static bool is_explained(struct pr_breaker *breaker, const struct pr_breaker_results *results,
+			 const struct evidence *evidence, const postroom_delivery *item)
+{
+	bool is_open = breaker->open_since_us != 0;
+	const struct pr_poison_suspect *suspect;
+	int64_t failed_us;
+
+	if (item->verdict != POSTROOM_UNREACHABLE || (is_open && !breaker->doubtful))
+		return false;
+	/* Several failed together: the cause is unknown. */
+	if (item->together && !evidence->single)
+		return false;
+	if (evidence->lively && (evidence->single || item->by_name))
+		return true;
+	suspect = pr_poison_find(&breaker->suspects, item->seq);
+	if (suspect && suspect->guilty && !is_open)
+		return true;
+	/* Deliveries before the doubt began are no evidence. */
+	failed_us = first_failed_us(item, suspect, results);
+	if (failed_us < breaker->open_since_us)
+		failed_us = breaker->open_since_us;
+	return atomic_load(&breaker->proof.begun_us) > failed_us;
+}
+
+/* The last verdict that only the sink explains, or NULL. */
+static const postroom_delivery *find_unexplained(struct pr_breaker *breaker,
+						 const struct pr_breaker_results *results,
+						 const struct evidence *evidence)
+{
+	for (size_t i = results->count; i-- > 0;) {
+		const postroom_delivery *item = &results->items[i];
+
+		if (item->verdict == POSTROOM_UNREACHABLE &&
+		    !is_explained(breaker, results, evidence, item))
 			return item;
 	}
 	return NULL;
 }
 
-/* But for what this very call failed: that is in hand, and not written down yet. */
-static void owe_run(struct pr_breaker *breaker, const struct pr_breaker_heard *heard,
-		    const postroom_delivery *last)
+/* Verdicts that are about the message count as failures. */
+static void charge_explained(struct pr_breaker *breaker, const struct pr_breaker_results *results,
+			     const struct evidence *evidence)
 {
-	memcpy(breaker->owed, breaker->run, sizeof(breaker->owed));
-	for (const postroom_delivery *item = heard->items; item < last; item++) {
-		if (item->verdict == POSTROOM_FAILED)
-			owes(breaker, item);
+	for (size_t i = 0; i < results->count; i++) {
+		postroom_delivery *item = &results->items[i];
+
+		if (!is_explained(breaker, results, evidence, item))
+			continue;
+		item->verdict = POSTROOM_FAILED;
+		item->charged = true;
 	}
 }
 
-/* When to probe: not before the server wants to be asked again, within reason. */
-static int64_t next_probe_us(int64_t now_us, const struct pr_breaker_heard *heard)
+static void remember_poison_suspects(struct pr_breaker *breaker,
+				     const struct pr_breaker_results *results)
 {
-	int64_t longest_us = heard->pause_us;
+	struct pr_poison_suspects *suspects = &breaker->suspects;
 
-	for (size_t i = 0; heard->server && i < heard->count; i++) {
-		const postroom_delivery *item = &heard->items[i];
+	for (size_t i = 0; i < results->count; i++) {
+		const postroom_delivery *item = &results->items[i];
+		struct pr_poison_suspect *suspect;
+
+		if (item->verdict == POSTROOM_DELIVERED || item->verdict == POSTROOM_REJECTED)
+			pr_poison_remove(suspects, item->seq);
+		if (item->verdict != POSTROOM_UNREACHABLE && !item->charged &&
+		    (item->verdict != POSTROOM_FAILED || !item->lost_us))
+			continue;
+		suspect = pr_poison_add(suspects, item->seq);
+		suspect->guilty = item->charged;
+		/* It first failed together with others, and it also fails alone. */
+		suspect->alone |= item->lost_us != 0 || item->together;
+		suspect->failed_us = item->judged_us > results->began_us ? item->judged_us
+									 : results->began_us;
+	}
+}
+
+/* For a server that only fails: the failure that completes an outage, or NULL. */
+static const postroom_delivery *count_failures(struct pr_breaker *breaker,
+					       const struct pr_breaker_results *results)
+{
+	for (size_t i = 0; i < results->count; i++) {
+		postroom_delivery *item = &results->items[i];
+
+		if (item->verdict != POSTROOM_FAILED || item->charged ||
+		    find_refunded(breaker, item->seq))
+			continue;
+		refund_next_failure(breaker, item);
+		if (extend_run(breaker, item))
+			return item;
+	}
+	return NULL;
+}
+
+/* Except for the failures of this call, which are not settled yet. */
+static void note_refunds(struct pr_breaker *breaker, const struct pr_breaker_results *results,
+			 const postroom_delivery *last)
+{
+	memcpy(breaker->to_refund, breaker->run, sizeof(breaker->to_refund));
+	for (const postroom_delivery *item = results->items; item < last; item++) {
+		if (item->verdict == POSTROOM_FAILED && !item->charged)
+			has_refund_due(breaker, item);
+	}
+}
+
+/* When to probe: not before the Retry-After of the server, up to a limit. */
+static int64_t next_probe_us(int64_t now_us, const struct pr_breaker_results *results)
+{
+	int64_t longest_us = results->pause_us;
+
+	for (size_t i = 0; results->server && i < results->count; i++) {
+		const postroom_delivery *item = &results->items[i];
 		int64_t ms = item->retry_in_ms < PR_BREAKER_LATER_MAX_MS ? item->retry_in_ms
 									 : PR_BREAKER_LATER_MAX_MS;
 
@@ -288,78 +400,152 @@ static int64_t next_probe_us(int64_t now_us, const struct pr_breaker_heard *hear
 	return now_us + longest_us;
 }
 
-static enum pr_breaker_news trip(struct pr_breaker *breaker, int64_t now_us, int64_t next_us,
-				 const char *reason)
+static void set_open(struct pr_breaker *breaker, int64_t now_us, int64_t next_us)
+{
+	breaker->open_since_us = now_us;
+	/* An earlier probe may still be in flight. */
+	if (!breaker->probe || breaker->probe_at_us < next_us)
+		breaker->probe_at_us = next_us;
+	clear_run(breaker);
+	breaker->refunded_at = (breaker->refunded_at + breaker->refunded_count) %
+			       PR_BREAKER_REFUNDED_MAX;
+	breaker->refunded_count = 0;
+}
+
+static enum pr_breaker_change open_for_outage(struct pr_breaker *breaker, int64_t now_us,
+					      int64_t next_us, const char *reason)
 {
 	snprintf(breaker->reason, sizeof(breaker->reason), "%s",
 		 reason ? reason : "no reason given");
-	if (breaker->open_since_us)
-		return PR_BREAKER_SAME;
-	breaker->open_since_us = now_us;
-	/* One may still be away from before it was shut. */
-	if (!breaker->probe || breaker->probe_at_us < next_us)
-		breaker->probe_at_us = next_us;
-	forget_run(breaker);
-	breaker->spares_at = (breaker->spares_at + breaker->spares) % PR_BREAKER_SPARED;
-	breaker->spares = 0;
+	if (breaker->open_since_us && !breaker->doubtful)
+		return PR_BREAKER_UNCHANGED;
+	breaker->doubtful = false;
+	set_open(breaker, now_us, next_us);
+	pr_poison_clear(&breaker->suspects);
 	return PR_BREAKER_OPENED;
 }
 
-static enum pr_breaker_news shut(struct pr_breaker *breaker)
+/* The sink has just delivered something and is unreachable now: one probe decides, immediately. */
+static void open_in_doubt(struct pr_breaker *breaker, int64_t now_us)
 {
-	bool was_open = breaker->open_since_us != 0;
-
-	breaker->open_since_us = 0;
-	breaker->window = PR_BREAKER_WINDOW_MIN;
-	forget_run(breaker);
-	return was_open ? PR_BREAKER_SHUT : PR_BREAKER_SAME;
+	if (breaker->open_since_us)
+		return;
+	breaker->doubtful = true;
+	set_open(breaker, now_us, now_us);
+	/* The next claim returns the failed messages first: make room for another one among them. */
+	if (breaker->window < breaker->suspects.count + PR_BREAKER_WINDOW_MIN)
+		breaker->window = breaker->suspects.count + PR_BREAKER_WINDOW_MIN;
 }
 
-/* Whose failures count: the verdicts of the others change. */
-static void charge(struct pr_breaker *breaker, const struct pr_breaker_heard *heard, bool was_open,
-		   bool answered)
+static enum pr_breaker_change set_closed(struct pr_breaker *breaker)
+{
+	bool was_outage = breaker->open_since_us != 0 && !breaker->doubtful;
+
+	breaker->open_since_us = 0;
+	breaker->doubtful = false;
+	breaker->window = PR_BREAKER_WINDOW_MIN;
+	clear_run(breaker);
+	return was_outage ? PR_BREAKER_RECOVERED : PR_BREAKER_UNCHANGED;
+}
+
+/* Decides which failures count, and changes the verdicts of the others. */
+static void charge(struct pr_breaker *breaker, const struct pr_breaker_results *results,
+		   bool was_open, bool answered)
 {
 	bool is_open = breaker->open_since_us != 0;
 
 	if (!was_open || !is_open)
-		blame(breaker, heard);
-	for (size_t i = 0; i < heard->count; i++) {
-		postroom_delivery *item = &heard->items[i];
+		expect_own_failure(breaker, results);
+	for (size_t i = 0; i < results->count; i++) {
+		postroom_delivery *item = &results->items[i];
 
-		if (item->verdict != POSTROOM_FAILED || find_spared(breaker, -item->seq))
+		if (item->verdict != POSTROOM_FAILED || item->charged ||
+		    find_refunded(breaker, -item->seq))
 			continue;
 		if (is_open && !answered)
-			spare(breaker, item);
+			remember_refund(breaker, item);
 		else if (!is_open)
-			make_up_for(breaker, item);
+			refund_next_failure(breaker, item);
 	}
-	end_blaming(breaker);
+	charge_own_failures(breaker);
 }
 
-enum pr_breaker_news pr_breaker_heed(struct pr_breaker *breaker, int64_t now_us,
-				     const struct pr_breaker_heard *heard)
+/* True if the probe that tests the doubt has failed. */
+static bool is_doubt_tested(const struct pr_breaker *breaker,
+			    const struct pr_breaker_results *results)
 {
-	struct evidence evidence = weigh(heard);
-	enum pr_breaker_news news = PR_BREAKER_SAME;
-	int64_t next_us = next_probe_us(now_us, heard);
+	return breaker->doubtful && results->probe && results->count > 0 &&
+	       results->items[0].verdict == POSTROOM_FAILED;
+}
+
+/* Opens, closes or leaves the breaker. evidence->unexplained is such a verdict, or NULL. */
+static enum pr_breaker_change update_state(struct pr_breaker *breaker, int64_t now_us,
+					   int64_t next_us,
+					   const struct pr_breaker_results *results,
+					   struct evidence *evidence)
+{
+	bool is_outage = breaker->open_since_us && !breaker->doubtful;
+
+	if (evidence->unexplained && evidence->lively && !is_outage) {
+		open_in_doubt(breaker, now_us);
+		return PR_BREAKER_UNCHANGED;
+	}
+	if (!evidence->unexplained && !evidence->answered && !breaker->open_since_us) {
+		evidence->unexplained = count_failures(breaker, results);
+		if (evidence->unexplained)
+			note_refunds(breaker, results, evidence->unexplained);
+	}
+	if (!evidence->unexplained && !evidence->answered && is_doubt_tested(breaker, results)) {
+		/* It is charged because another message was delivered since the doubt began. */
+		if (results->items[0].charged)
+			return set_closed(breaker);
+		evidence->unexplained = results->items;
+	}
+	if (evidence->unexplained)
+		return open_for_outage(breaker, now_us, next_us, evidence->unexplained->reason);
+	return evidence->answered ? set_closed(breaker) : PR_BREAKER_UNCHANGED;
+}
+
+enum pr_breaker_change pr_breaker_record(struct pr_breaker *breaker, int64_t now_us,
+					 const struct pr_breaker_results *results)
+{
+	struct evidence evidence = weigh_verdicts(breaker, results);
+	enum pr_breaker_change news;
+	int64_t next_us = next_probe_us(now_us, results);
 	bool was_open;
 
 	pthread_mutex_lock(&breaker->lock);
 	was_open = breaker->open_since_us != 0;
-	if (!evidence.away && !evidence.answered && !was_open) {
-		evidence.away = count_failures(breaker, heard);
-		if (evidence.away)
-			owe_run(breaker, heard, evidence.away);
-	}
-	if (evidence.away)
-		news = trip(breaker, now_us, next_us, evidence.away->reason);
-	else if (evidence.answered)
-		news = shut(breaker);
-	end_probe(breaker, heard->probe, next_us);
-	if (heard->server)
-		charge(breaker, heard, was_open, evidence.answered);
+	evidence.unexplained = find_unexplained(breaker, results, &evidence);
+	/* During an outage no verdict is about a message. */
+	if (!evidence.unexplained || evidence.lively)
+		charge_explained(breaker, results, &evidence);
+	remember_poison_suspects(breaker, results);
+	news = update_state(breaker, now_us, next_us, results, &evidence);
+	end_probe(breaker, results->probe, next_us);
+	if (results->server)
+		charge(breaker, results, was_open, evidence.answered);
 	pthread_mutex_unlock(&breaker->lock);
 	return news;
+}
+
+bool pr_breaker_mark_alone(struct pr_breaker *breaker, postroom_delivery *items, size_t count,
+			   int aside)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&breaker->lock);
+	for (size_t i = 0; i < count && breaker->suspects.count > 0; i++) {
+		const struct pr_poison_suspect *suspect = pr_poison_find(&breaker->suspects,
+									 items[i].seq);
+
+		if (!suspect || !suspect->alone)
+			continue;
+		items[i].aside = aside;
+		any = true;
+	}
+	pthread_mutex_unlock(&breaker->lock);
+	return any;
 }
 
 bool pr_breaker_is_open(struct pr_breaker *breaker)
@@ -372,12 +558,22 @@ bool pr_breaker_is_open(struct pr_breaker *breaker)
 	return is_open;
 }
 
+bool pr_breaker_is_probing(struct pr_breaker *breaker)
+{
+	bool is_probing;
+
+	pthread_mutex_lock(&breaker->lock);
+	is_probing = breaker->open_since_us != 0 && breaker->probe != 0;
+	pthread_mutex_unlock(&breaker->lock);
+	return is_probing;
+}
+
 int64_t pr_breaker_open_ms(struct pr_breaker *breaker, int64_t now_us, char reason[300])
 {
 	int64_t ms = 0;
 
 	pthread_mutex_lock(&breaker->lock);
-	if (breaker->open_since_us) {
+	if (breaker->open_since_us && !breaker->doubtful) {
 		ms = (now_us - breaker->open_since_us) / 1000 + 1;
 		snprintf(reason, 300, "%s", breaker->reason);
 	}

@@ -1,44 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first step of a pass: take what is due. Most often the settling of the
- * batch before does it on the way.
+ * The first step of a pass: claim due messages. Usually the settle of the previous batch claims
+ * the next one.
  *
- * 1. The lease's clock starts before the claim is sent.
- * 2. Expired leases are looked for now and then. While there are some, they and
- *    the due messages take turns, so that neither starves: a crowd left by a
- *    dead relay is tried one by one while the rest flows on.
+ * 1. The lease is counted from before the claim is sent.
+ * 2. Expired leases are reclaimed from time to time. While there are some, passes alternate
+ *    between them and due messages, so that neither starves: many messages of a dead relay are
+ *    tried one by one while the others flow.
  */
 #include "relay/worker.h"
 
-/* How often to look for expired leases while there are none. */
-#define SUSPECTS_EVERY_US 500000
+/*
+ * A row may make the claim itself fail. After a failure, this many claims fetch one message each
+ * and read no content: then only the faulty message fails.
+ */
+#define CAREFUL_CLAIMS 32
 
-void pr_log_buried(struct pr_worker *worker)
+/* Time between two scans for expired leases while there are none. */
+#define RECLAIM_EVERY_US 500000
+
+void pr_log_dead_letters(struct pr_worker *worker)
 {
 	const struct postroom_batch *batch = worker->batch;
 
-	for (size_t i = 0; i < batch->buried_count; i++) {
-		const postroom_delivery *item = &batch->buried[i];
+	for (size_t i = 0; i < batch->dead_letter_count; i++) {
+		const postroom_delivery *item = &batch->dead_letters[i];
 
 		pr_log_dead(&worker->log, item->id, pr_log_key(item), item->attempt, item->reason);
 	}
-	atomic_fetch_add(&worker->relay->totals.dead, (int64_t)batch->buried_count);
+	atomic_fetch_add(&worker->relay->totals.dead, (int64_t)batch->dead_letter_count);
+	pr_meter_dead_lettered(worker, batch);
 }
 
-struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit)
+struct pr_claim_request pr_claim_prepare(struct pr_worker *worker, int32_t limit)
 {
-	const struct pr_relay_config *config = &worker->crew->config;
+	const struct pr_relay_config *config = &worker->generation->config;
 	bool first = worker->batch == &worker->batches[0];
-	struct pr_next next = {
+	struct pr_claim_request next = {
 		.claim = {
 			.scope = config->scope,
-			.limit = limit,
-			.max_bytes = PR_BATCH_BYTES,
+			.limit = worker->careful ? 1 : limit,
+			.max_bytes = worker->careful ? 0 : pr_load_share(worker->generation),
 			.lease_ms = config->lease_ms,
 			.max_attempts = config->policy.max_attempts,
-			.suspects = !worker->suspected && pr_mono_us() >= worker->suspects_at_us,
+			.reclaim_expired = !worker->reclaimed && pr_mono_us() >= worker->reclaim_at_us,
 			.block = config->policy.block,
-			.loose = config->loose,
+			.unordered = config->unordered,
 		},
 		.batch = &worker->batches[first ? 1 : 0],
 		.lease = pr_lease_from_now(config->lease_ms),
@@ -48,29 +55,32 @@ struct pr_next pr_claim_prepare(struct pr_worker *worker, int32_t limit)
 	return next;
 }
 
-void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next)
+void pr_claim_receive(struct pr_worker *worker, const struct pr_claim_request *next)
 {
 	size_t count = next->batch->count;
-	/* Of those that a probe is chosen from the others are only looked at. */
+	/* All except the probe itself are only candidates. */
 	int64_t fetched = worker->probe ? 1 : (int64_t)count;
 
 	worker->batch = next->batch;
 	worker->lease = next->lease;
 	if (worker->taken > (int64_t)count) {
-		pr_limit_give_back(pr_worker_limit(worker), worker->taken - (int64_t)count);
+		pr_limit_refund(pr_worker_limit(worker), worker->taken - (int64_t)count);
 		worker->taken = (int64_t)count;
 	}
-	worker->trouble_since_us = 0;
-	/* One alone was left behind, or may have been: then the pass after the next looks again. */
-	worker->suspected = next->claim.suspects && count == 1;
-	if (next->claim.suspects && !worker->suspected)
-		worker->suspects_at_us = pr_mono_us() + SUSPECTS_EVERY_US;
+	worker->outage_since_us = 0;
+	if (worker->careful > 0)
+		worker->careful--;
+	/* A single message may have an expired lease: the pass after the next scans again. */
+	worker->reclaimed = next->claim.reclaim_expired && count == 1;
+	if (next->claim.reclaim_expired && !worker->reclaimed)
+		worker->reclaim_at_us = pr_mono_us() + RECLAIM_EVERY_US;
 	atomic_store(&worker->in_flight, (int64_t)count);
-	pr_log_buried(worker);
+	pr_meter_claimed(worker, next->batch);
+	pr_log_dead_letters(worker);
 	if (count == 0)
 		return;
 	worker->last_count = (int64_t)count;
-	worker->rest_ms = 0;
+	worker->sleep_ms = 0;
 	atomic_fetch_add(&worker->relay->totals.fetched, fetched);
 	pr_log_box(&worker->log, PR_LOG_INFO, "WORKER_FETCH");
 	pr_log_int(&worker->log, "count", fetched);
@@ -79,16 +89,23 @@ void pr_claim_receive(struct pr_worker *worker, const struct pr_next *next)
 
 int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err)
 {
-	struct pr_next next = pr_claim_prepare(worker, limit);
+	struct pr_claim_request next = pr_claim_prepare(worker, limit);
+	int64_t begun_us = pr_mono_us();
 	int status;
 
-	/* What a pass could not settle is the next owner's. */
+	/* Messages that a pass could not settle are reclaimed later. */
 	atomic_store(&worker->in_flight, 0);
-	status = worker->store->ops->claim(worker->store, worker->crew->config.table, &next.claim,
-					   next.batch, err);
-	if (status >= 0)
+	atomic_store(&worker->in_flight_bytes, 0);
+	pr_meter_state(worker, PR_WORKER_CLAIMING);
+	status = worker->store->ops->claim(worker->store, worker->generation->config.table,
+					   &next.claim, next.batch, err);
+	pr_meter_store(&worker->relay->metrics, PR_OPERATION_CLAIM, begun_us, status, err);
+	if (status >= 0) {
 		pr_claim_receive(worker, &next);
-	else
-		pr_limit_give_back(pr_worker_limit(worker), worker->taken);
+		return status;
+	}
+	pr_limit_refund(pr_worker_limit(worker), worker->taken);
+	if (status != POSTROOM_STOPPED)
+		worker->careful = CAREFUL_CLAIMS;
 	return status;
 }

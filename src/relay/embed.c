@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * <postroom/relay.h>: the relay inside somebody else's program.
+ * <postroom/relay.h>: the relay embedded in another program.
  *
- * 1. Nothing is printed, no signal is touched, nothing is kept outside the handle.
- * 2. What the options point to is copied, but for the contexts: the caller may
- *    forget it as soon as the relay is open.
+ * 1. It prints nothing, touches no signal, and keeps no state outside of the handle.
+ * 2. Everything that the options point to is copied, except for the contexts: the caller may free
+ *    it as soon as the relay is open.
  */
 #include "relay/relay.h"
 
 #include "base/arena.h"
+#include "relay/meter.h"
 
 #include <postroom/relay.h>
 
@@ -16,14 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the options as they were at first; later fields stand behind. */
+/* Size of the options in the first version; later fields follow. */
 #define FIRST_SIZE (offsetof(postroom_relay_options, inbox_retention_ms) + sizeof(int64_t))
 
 #define DAY_MS 86400000LL
 #define RETENTION_MAX_MS (36525 * DAY_MS)
 
 struct postroom_relay {
-	struct pr_relay *relay; /* NULL: it could not be opened and only has something to say */
+	struct pr_relay *relay; /* NULL: it could not be opened; only the error text is valid */
 	struct pr_arena strings;
 	postroom_log_fn log;
 	void *log_context;
@@ -31,11 +32,11 @@ struct postroom_relay {
 	struct pr_err err;
 };
 
-/* One number of the options: what zero stands for, and what is allowed. */
+/* One numeric option: its default for 0, and its range. */
 struct number {
 	const char *name;
 	int64_t given;
-	int64_t fallback; /* 0: pr_relay_config_check() knows */
+	int64_t fallback; /* 0: pr_relay_config_check() sets it */
 	int64_t min, max;
 	int64_t *into;
 };
@@ -97,7 +98,7 @@ static int read_numbers(const postroom_relay_options *given, struct pr_relay_con
 	return POSTROOM_OK;
 }
 
-static int keep(postroom_relay *relay, const char *given, const char **ret)
+static int copy_string(postroom_relay *relay, const char *given, const char **ret)
 {
 	*ret = given ? pr_arena_strdup(&relay->strings, given) : NULL;
 	return given && !*ret ? pr_err_nomem(&relay->err) : POSTROOM_OK;
@@ -111,16 +112,17 @@ static int read_strings(postroom_relay *relay, const postroom_relay_options *giv
 	if (given->tenant_id && !pr_uuid_normalize(given->tenant_id, tenant))
 		return pr_err_set(&relay->err, POSTROOM_INVALID,
 				  "relay: tenant_id \"%.60s\" is not a UUID", given->tenant_id);
-	if (keep(relay, given->url, &config->url) < 0 ||
-	    keep(relay, given->schema, &config->schema) < 0 ||
-	    keep(relay, given->ns, &config->scope.ns) < 0 ||
-	    keep(relay, given->topic, &config->scope.topic) < 0 ||
-	    keep(relay, given->tenant_id ? tenant : NULL, &config->scope.tenant_id) < 0)
+	if (copy_string(relay, given->url, &config->url) < 0 ||
+	    copy_string(relay, given->schema, &config->schema) < 0 ||
+	    copy_string(relay, given->ns, &config->scope.ns) < 0 ||
+	    copy_string(relay, given->topic, &config->scope.topic) < 0 ||
+	    copy_string(relay, given->tenant_id ? tenant : NULL, &config->scope.tenant_id) < 0)
 		return relay->err.status;
 	return POSTROOM_OK;
 }
 
-static void tell(void *context, enum pr_log_level level, const char *event, const char *fields)
+static void forward_log_event(void *context, enum pr_log_level level, const char *event,
+			      const char *fields)
 {
 	const postroom_relay *relay = context;
 
@@ -136,7 +138,7 @@ static void set_log(postroom_relay *relay, const postroom_relay_options *given,
 		return;
 	relay->log = given->log;
 	relay->log_context = given->log_context;
-	config->log = tell;
+	config->log = forward_log_event;
 	config->log_context = relay;
 	config->log_level = (enum pr_log_level)((int)given->log_level + PR_LOG_INFO);
 }
@@ -169,8 +171,9 @@ static int check_shape(const postroom_relay_options *given, struct pr_err *err)
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "relay: url is missing, for example \"sqlite:shop.db\"");
 	if (!given->publish)
-		return pr_err_set(err, POSTROOM_INVALID,
-				  "relay: publish is missing: the function that gets the messages");
+		return pr_err_set(
+			err, POSTROOM_INVALID,
+			"relay: publish is missing: set the function that receives the messages");
 	if (given->log_level < POSTROOM_LOG_DEBUG || given->log_level > POSTROOM_LOG_ERROR)
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "relay: log_level is %d; use one of POSTROOM_LOG_…",
@@ -186,7 +189,7 @@ static int check_shape(const postroom_relay_options *given, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-static int set_up(postroom_relay *relay, const postroom_relay_options *given)
+static int build_relay(postroom_relay *relay, const postroom_relay_options *given)
 {
 	struct pr_err *err = &relay->err;
 	struct pr_relay_config config = { 0 };
@@ -229,7 +232,7 @@ int postroom_relay_open(const postroom_relay_options *options, postroom_relay **
 		return POSTROOM_NOMEM;
 	status = read_options(options, &known, &relay->err);
 	if (status >= 0)
-		status = set_up(relay, &known);
+		status = build_relay(relay, &known);
 	if (status >= 0)
 		pr_err_clear(&relay->err);
 	return status;
@@ -275,6 +278,25 @@ void postroom_relay_totals(postroom_relay *relay, postroom_totals *ret)
 		.dead = totals.dead,
 		.lost = totals.lost,
 	};
+}
+
+int postroom_relay_metrics(postroom_relay *relay, char *text, size_t size, size_t *ret_needed)
+{
+	PR_CLEANUP_BUF struct pr_buf buf = { 0 };
+
+	if (size > 0)
+		text[0] = '\0';
+	if (!relay->relay)
+		return relay->err.status;
+	/* The embedding program has metrics of its process itself. */
+	if (pr_metrics_write_part(relay->relay, &buf, false, false) < 0)
+		return POSTROOM_NOMEM;
+	if (ret_needed)
+		*ret_needed = buf.len + 1;
+	if (buf.len >= size)
+		return POSTROOM_NOMEM;
+	memcpy(text, buf.data, buf.len + 1);
+	return POSTROOM_OK;
 }
 
 const char *postroom_relay_error(const postroom_relay *relay)

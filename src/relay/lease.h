@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When a batch's lease ends, on this process's own monotonic clock. It is
- * taken before the claim is sent, so that it ends before the database's does.
+ * End of the lease of a batch, on the monotonic clock of this process. It is counted
+ * from before the claim is sent, so it ends before the lease in the database does.
  */
 #ifndef PR_RELAY_LEASE_H
 #define PR_RELAY_LEASE_H

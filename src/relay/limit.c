@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. Over any time no more is published than the rate allows for it, and a second's
- *    worth; what was claimed and not published does not count.
- * 2. No more is in the sink's hands than its concurrency, and every worker's part
- *    of it is at least one message.
+ * 1. In any period, at most the rate and one second's worth of messages are published. Messages
+ *    claimed and not published do not count.
+ * 2. At most `concurrency` messages are in flight at the sink, and every worker's share is at
+ *    least one message.
  */
 #include "relay/limit.h"
 
-/* Under a rate, what a tenth of a second brings is claimed together. */
+/* With a rate, one claim covers a tenth of a second. */
 #define PORTIONS 10
 
 static double capacity(const struct pr_limit *limit)
@@ -67,7 +67,7 @@ int32_t pr_limit_take(struct pr_limit *limit, int32_t want, int64_t now_us, int6
 	return taken;
 }
 
-void pr_limit_give_back(struct pr_limit *limit, int64_t count)
+void pr_limit_refund(struct pr_limit *limit, int64_t count)
 {
 	pthread_mutex_lock(&limit->lock);
 	if (limit->rate > 0 && count > 0)
@@ -83,11 +83,11 @@ bool pr_limit_enter(struct pr_limit *limit, int64_t *ret)
 	*ret = 0;
 	pthread_mutex_lock(&limit->lock);
 	limited = limit->concurrency > 0;
-	left = limit->concurrency - limit->in_hand;
-	/* More are in its hands than there may be from now on, while those before finish. */
+	left = limit->concurrency - limit->in_use;
+	/* After the limit was lowered, more may be in flight until they finish. */
 	if (limited && left > 0)
 		*ret = left < limit->at_once ? left : limit->at_once;
-	limit->in_hand += *ret;
+	limit->in_use += *ret;
 	pthread_mutex_unlock(&limit->lock);
 	return !limited || *ret > 0;
 }
@@ -97,13 +97,13 @@ int64_t pr_limit_widen(struct pr_limit *limit, int64_t want)
 	int64_t more;
 
 	pthread_mutex_lock(&limit->lock);
-	more = limit->concurrency - limit->in_hand;
+	more = limit->concurrency - limit->in_use;
 	if (more > want)
 		more = want;
-	/* Without a limit, just after it was lowered, or with a part that is enough. */
+	/* Without a limit, just after it was lowered, or if the share is sufficient. */
 	if (more < 0)
 		more = 0;
-	limit->in_hand += more;
+	limit->in_use += more;
 	pthread_mutex_unlock(&limit->lock);
 	return more;
 }
@@ -111,7 +111,7 @@ int64_t pr_limit_widen(struct pr_limit *limit, int64_t want)
 void pr_limit_leave(struct pr_limit *limit, int64_t part)
 {
 	pthread_mutex_lock(&limit->lock);
-	limit->in_hand -= part;
+	limit->in_use -= part;
 	pthread_mutex_unlock(&limit->lock);
 }
 

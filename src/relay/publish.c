@@ -1,47 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The middle of a pass: hand the batch to the sink, slice by slice, and settle
- * each slice as soon as it is decided, so that an ack never waits for a slow
- * neighbour.
+ * The middle of a pass: pass the batch to the sink, slice by slice, and settle each slice as soon
+ * as it is decided, so that an ack never waits for a slow message.
  *
- * 1. Nothing is published unless the lease outlasts the slice, by the monotonic
- *    clock: it is renewed, or the batch is left to whoever has it by now. What may
- *    take longer than its lease has it renewed by the loop that waits for it, never by
- *    anybody beside it: a worker that hangs loses it.
- * 2. Told to stop, or the sink away: what was not begun is released at once, its
- *    attempt given back; so is what the end of the grace has cut. While the sink is
- *    away one message at a time is published.
- * 3. A message that did not arrive, whatever became of it, keeps back what stands
- *    behind it with its namespace, topic and key: that is released with it. So does
- *    one that arrived and was lost before it could be settled: it will arrive again.
- * 4. What a slice has decided is settled before the next begins, which takes over the
- *    memory of the reasons.
+ * 1. Nothing is published unless the lease outlasts the slice, on the monotonic clock: the lease
+ *    is renewed, or the batch is dropped. If a publish may take longer than its lease, its own
+ *    wait loop renews the lease, never another thread: a hung worker loses its lease.
+ * 2. At a stop or an outage of the sink, messages not begun are released immediately and their
+ *    attempts refunded. So are messages cut off at the end of the grace period. During an outage
+ *    one message at a time is published as a probe.
+ * 3. A message that was not delivered blocks the later messages of its namespace, topic and key:
+ *    they are released with it. So does a message that was delivered and lost before it could be
+ *    settled: it will be delivered again.
+ * 4. The verdicts of a slice are settled before the next slice begins, which reuses the memory of
+ *    the reasons.
  */
 #include "relay/worker.h"
 
 #include <string.h>
 
-/* Nothing new is begun later than this into a slice; what has begun is then waited for. */
+/* No publish begins later than this into a slice; then the slice waits for those in flight. */
 #define SLICE_MS 1000
 
-/* One part in so many of the lease is kept for settling, and for renewing what is left. */
+/* 1/n of the lease is reserved for settling, and for renewing the rest. */
 #define SETTLE_PART 10
 
-/* What is under way for long has its lease renewed after one part in so many of it. */
-#define BEAT_PART 3
+/* During a long publish, the lease is renewed after 1/n of it. */
+#define RENEW_PART 3
 
-/* The database may take one part in so many of the lease for that, and is then asked again soon. */
-#define BEAT_TRY_PART 6
-#define BEAT_AGAIN_PART 30
-#define BEAT_AGAIN_MAX_MS 1000
+/* A renewal may take 1/n of the lease; a failed one is retried soon. */
+#define RENEW_TIMEOUT_PART 6
+#define RENEW_RETRY_PART 30
+#define RENEW_RETRY_MAX_MS 1000
 
 static int64_t slice_ms(const struct pr_relay_config *config)
 {
 	return config->lease_ms / 6 < SLICE_MS ? config->lease_ms / 6 : SLICE_MS;
 }
 
-/* Not to be published any more: decided, or else its settled says why. */
-static bool is_over(const postroom_delivery *item)
+/* No longer to be published: it has a verdict, or settled has the reason. */
+static bool is_finished(const postroom_delivery *item)
 {
 	return item->verdict != POSTROOM_UNTRIED || item->settled != POSTROOM_OK;
 }
@@ -51,9 +49,9 @@ static bool is_lost(const postroom_delivery *item)
 	return item->settled == POSTROOM_LEASE_LOST;
 }
 
-static bool keeps_back(const postroom_delivery *item)
+static bool blocks_followers(const postroom_delivery *item)
 {
-	return pr_sink_is_ordered(item) && is_over(item) &&
+	return pr_sink_is_ordered(item) && is_finished(item) &&
 	       (item->verdict != POSTROOM_DELIVERED || is_lost(item));
 }
 
@@ -66,39 +64,39 @@ static bool any_lost(const postroom_delivery *items, size_t count)
 	return i < count;
 }
 
-/* Not only the one right before it counts: that may have arrived and the one before that be lost. */
-static bool stands_behind(const postroom_delivery *items, const size_t *before, size_t at)
+/* Checks all earlier messages of the key: the last may be delivered and the one before it lost. */
+static bool is_behind_unsent(const postroom_delivery *items, const size_t *before, size_t at)
 {
 	do {
 		at = before[at];
-	} while (at != PR_SINK_NONE && !keeps_back(&items[at]));
+	} while (at != PR_SINK_NONE && !blocks_followers(&items[at]));
 	return at != PR_SINK_NONE;
 }
 
-/* Whoever stands behind one that did not arrive is over too. */
-static void keep_back(struct pr_worker *worker, postroom_delivery *items, size_t count)
+/* A message that was not delivered blocks later messages of its key: they are released. */
+static void release_followers(struct pr_worker *worker, postroom_delivery *items, size_t count)
 {
 	const size_t *before;
 	size_t i = 0;
 
-	while (i < count && !keeps_back(&items[i]))
+	while (i < count && !blocks_followers(&items[i]))
 		i++;
 	if (i == count)
 		return;
 	before = pr_sink_order(items, count, &worker->scratch);
 	for (; i < count; i++) {
-		/* Without the memory to tell keys apart all that have one wait. */
-		if (pr_sink_is_ordered(&items[i]) && !is_over(&items[i]) &&
-		    (!before || stands_behind(items, before, i)))
+		/* Without memory to compare keys, all messages with a key are released. */
+		if (pr_sink_is_ordered(&items[i]) && !is_finished(&items[i]) &&
+		    (!before || is_behind_unsent(items, before, i)))
 			items[i].settled = POSTROOM_BUSY;
 	}
 }
 
-int pr_items_part(struct pr_worker *worker, postroom_delivery *items, size_t count,
-		  bool (*is_first)(const postroom_delivery *item), size_t *ret_first,
-		  struct pr_err *err)
+int pr_items_partition(struct pr_worker *worker, postroom_delivery *items, size_t count,
+		       bool (*is_first)(const postroom_delivery *item), size_t *ret_first,
+		       struct pr_err *err)
 {
-	size_t ahead = 0, kept = 0;
+	size_t ahead = 0, settled_by_handler = 0;
 	postroom_delivery *rest;
 
 	while (ahead < count && is_first(&items[ahead]))
@@ -110,72 +108,81 @@ int pr_items_part(struct pr_worker *worker, postroom_delivery *items, size_t cou
 		if (is_first(&items[i]))
 			items[ahead++] = items[i];
 		else
-			rest[kept++] = items[i];
+			rest[settled_by_handler++] = items[i];
 	}
-	memcpy(&items[ahead], rest, kept * sizeof(*rest));
+	memcpy(&items[ahead], rest, settled_by_handler * sizeof(*rest));
 	*ret_first = ahead;
 	return POSTROOM_OK;
 }
 
 /*
- * Some are lost: what stands behind them is released. The first of the items have been
- * settled before; all that are over now are counted into *from.
+ * Some leases are lost: releases the later messages of their keys. The first items are already
+ * settled. Adds all items that are finished now to *from.
  */
-static int leave_behind(struct pr_worker *worker, postroom_delivery *items, size_t count,
-			size_t settled, size_t *from, struct pr_err *err)
+static int skip_followers(struct pr_worker *worker, postroom_delivery *items, size_t count,
+			  size_t settled, size_t *from, struct pr_err *err)
 {
 	size_t gone;
 	int status;
 
-	keep_back(worker, items, count);
+	release_followers(worker, items, count);
 	items += settled;
-	status = pr_items_part(worker, items, count - settled, is_over, &gone, err);
+	status = pr_items_partition(worker, items, count - settled, is_finished, &gone, err);
 	if (status < 0)
 		return status;
 	*from += gone;
 	return pr_settle_items(worker, items, gone, err);
 }
 
-/* How long the lease must last when something begins: until it is settled, or until the next beat. */
+/* The lease needed when a publish begins: until the settle, or until the next renewal. */
 static int64_t after_begin_ms(const struct pr_relay_config *config)
 {
 	int64_t timeout_ms = config->publish_timeout_ms;
-	int64_t ms = config->beats ? config->lease_ms / BEAT_PART :
-				     timeout_ms + timeout_ms / PR_FLIGHT_END_PART;
+	int64_t ms = config->renews_leases ? config->lease_ms / RENEW_PART
+					   : timeout_ms + timeout_ms / PR_FLIGHT_END_PART;
 
 	return ms + config->lease_ms / SETTLE_PART;
 }
 
-/*
- * Makes sure that the lease of the items outlasts a slice. Those that are lost
- * are told, those behind them released, and all counted into *from.
- */
-static int keep_lease(struct pr_worker *worker, size_t *from, struct pr_err *err)
+static bool outlasts_slice(const struct pr_worker *worker)
 {
-	const struct pr_relay_config *config = &worker->crew->config;
+	const struct pr_relay_config *config = &worker->generation->config;
+
+	return pr_lease_left_ms(worker->lease) >= slice_ms(config) + after_begin_ms(config);
+}
+
+/*
+ * Makes sure that the lease of the items outlasts a slice. Logs lost items, releases later
+ * messages of their keys, and adds all of them to *from.
+ */
+static int ensure_lease(struct pr_worker *worker, size_t *from, struct pr_err *err)
+{
+	const struct pr_relay_config *config = &worker->generation->config;
 	struct postroom_batch *batch = worker->batch;
 	postroom_delivery *items = batch->items + *from;
 	struct pr_lease renewed = pr_lease_from_now(config->lease_ms);
 	size_t count = batch->count - *from;
+	int64_t begun_us = pr_mono_us();
 	int status;
 
-	if (pr_lease_left_ms(worker->lease) >= slice_ms(config) + after_begin_ms(config))
+	if (outlasts_slice(worker))
 		return POSTROOM_OK;
 	if (!worker->store)
-		return pr_err_set(err, POSTROOM_UNAVAILABLE, "the database is away");
+		return pr_err_set(err, POSTROOM_UNAVAILABLE, "the database is unreachable");
 	status = worker->store->ops->renew(worker->store, config->table, items, count,
 					   config->lease_ms, err);
+	pr_meter_store(&worker->relay->metrics, PR_OPERATION_RENEW, begun_us, status, err);
 	if (status < 0 && status != POSTROOM_LEASE_LOST)
 		return status;
 	worker->lease = renewed;
-	worker->trouble_since_us = 0;
+	worker->outage_since_us = 0;
 	if (status >= 0)
 		return POSTROOM_OK;
-	return leave_behind(worker, items, count, 0, from, err);
+	return skip_followers(worker, items, count, 0, from, err);
 }
 
-/* Cut at the end of the grace: neither they nor the sink are at fault. */
-static void give_back(postroom_delivery *items, size_t count)
+/* Cut off at the end of the grace period: not the fault of the messages or the sink. */
+static void release_cut_off(postroom_delivery *items, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		if (items[i].verdict == POSTROOM_FAILED)
@@ -183,136 +190,160 @@ static void give_back(postroom_delivery *items, size_t count)
 	}
 }
 
-/* Reads the breaker's evidence from the verdicts; true while the sink may be used. */
-static bool heed(struct pr_worker *worker, postroom_delivery *items, size_t count)
+/* Passes the verdicts to the breaker; true while the sink may be used. */
+static bool report_to_breaker(struct pr_worker *worker, postroom_delivery *items, size_t count)
 {
 	struct pr_breaker *breaker = pr_worker_breaker(worker);
-	struct pr_breaker_heard heard = {
+	struct pr_breaker_results heard = {
 		.items = items,
 		.count = count,
 		.server = worker->sink->ops->server,
+		.began_us = pr_isolate_began_us(worker, items, count),
 		.probe = worker->probe,
 		.pause_us = 1000 * pr_random_between(&worker->random, PR_BREAKER_PAUSE_MIN_MS,
 						     PR_BREAKER_PAUSE_MAX_MS),
 	};
-	enum pr_breaker_news news;
+	enum pr_breaker_change news;
 	char reason[300] = "";
 
-	if (pr_stop_overdue(&worker->crew->stop)) {
-		give_back(items, count);
+	if (pr_stop_overdue(&worker->generation->stop)) {
+		release_cut_off(items, count);
 		return false;
 	}
-	news = pr_breaker_heed(breaker, pr_mono_us(), &heard);
+	news = pr_breaker_record(breaker, pr_mono_us(), &heard);
 	worker->probe = 0;
 	if (news == PR_BREAKER_OPENED) {
+		pr_count(&worker->pool->sink_state->meter->opened, 1);
 		pr_breaker_open_ms(breaker, pr_mono_us(), reason);
 		pr_log_box(&worker->log, PR_LOG_WARN, "SINK_UNREACHABLE");
 		pr_log_str(&worker->log, "error", reason);
 		pr_log_end(&worker->log);
-	} else if (news == PR_BREAKER_SHUT) {
+	} else if (news == PR_BREAKER_RECOVERED) {
 		pr_log_box(&worker->log, PR_LOG_WARN, "SINK_BACK");
 		pr_log_end(&worker->log);
 	}
 	return !pr_breaker_is_open(breaker);
 }
 
-/* What renews the lease of all that the worker has, while some of it is under way. */
+/* Renews the lease of all items of the worker while some are in flight. */
 struct heart {
-	struct pr_beat beat;
+	struct pr_lease_renewer renewer;
 	struct pr_worker *worker;
 	postroom_delivery *items;
 	size_t count;
 };
 
-static void follow_lease(struct heart *heart)
+static void update_lease(struct heart *heart)
 {
-	const struct pr_relay_config *config = &heart->worker->crew->config;
+	const struct pr_relay_config *config = &heart->worker->generation->config;
 	int64_t until_us = heart->worker->lease.until_us;
 
-	heart->beat.until_us = until_us;
-	heart->beat.next_us = until_us - (config->lease_ms - config->lease_ms / BEAT_PART) * 1000;
+	heart->renewer.until_us = until_us;
+	heart->renewer.next_us = until_us -
+				 (config->lease_ms - config->lease_ms / RENEW_PART) * 1000;
 }
 
-/* Bounded: whoever is under way wants to be heard, and nothing goes on past the end of the lease. */
-static int try_renewing(struct heart *heart, struct pr_err *err)
+/* Limited in time: the publish in flight must continue, and nothing continues after the lease. */
+static int try_renew(struct heart *heart, struct pr_err *err)
 {
 	struct pr_worker *worker = heart->worker;
-	int64_t lease_ms = worker->crew->config.lease_ms;
-	int64_t hurry_us = pr_mono_us() + lease_ms * 1000 / BEAT_TRY_PART;
+	int64_t lease_ms = worker->generation->config.lease_ms;
+	int64_t begun_us, open_until_us = pr_mono_us() + lease_ms * 1000 / RENEW_TIMEOUT_PART;
 	int status;
 
-	if (heart->beat.until_us < hurry_us)
-		hurry_us = heart->beat.until_us;
-	worker->hurry_us = hurry_us;
+	if (heart->renewer.until_us < open_until_us)
+		open_until_us = heart->renewer.until_us;
+	worker->open_until_us = open_until_us;
 	status = pr_worker_connect(worker, true, err);
-	worker->hurry_us = 0;
+	worker->open_until_us = 0;
 	if (status < 0)
 		return status;
-	worker->store->until_us = hurry_us;
-	status = worker->store->ops->renew(worker->store, worker->crew->config.table, heart->items,
-					   heart->count, lease_ms, err);
+	worker->store->until_us = open_until_us;
+	begun_us = pr_mono_us();
+	status = worker->store->ops->renew(worker->store, worker->generation->config.table,
+					   heart->items, heart->count, lease_ms, err);
+	pr_meter_store(&worker->relay->metrics, PR_OPERATION_RENEW, begun_us, status, err);
 	worker->store->until_us = 0;
 	return status;
 }
 
-static int64_t again_ms(int64_t lease_ms)
+static int64_t renew_retry_ms(int64_t lease_ms)
 {
-	int64_t part_ms = lease_ms / BEAT_AGAIN_PART;
+	int64_t part_ms = lease_ms / RENEW_RETRY_PART;
 
-	return part_ms < BEAT_AGAIN_MAX_MS ? part_ms : BEAT_AGAIN_MAX_MS;
+	return part_ms < RENEW_RETRY_MAX_MS ? part_ms : RENEW_RETRY_MAX_MS;
 }
 
-/* If one of them is another's by now so may all be: they were claimed together. */
-static void renew(struct pr_beat *beat)
+/* If one lease is lost, all may be: the items were claimed together. */
+static void renew_during_publish(struct pr_lease_renewer *renewer)
 {
-	struct heart *heart = (struct heart *)beat;
+	struct heart *heart = (struct heart *)renewer;
 	struct pr_worker *worker = heart->worker;
-	int64_t lease_ms = worker->crew->config.lease_ms;
+	int64_t lease_ms = worker->generation->config.lease_ms;
 	struct pr_lease renewed = pr_lease_from_now(lease_ms);
 	struct pr_err err = { 0 };
 	bool lost = false;
 	int status;
 
-	pr_pulse_beat(&worker->pulse, 0);
-	status = try_renewing(heart, &err);
-	/* What is decided is guarded once more when it is settled. */
+	pr_watchdog_feed(&worker->watchdog, 0);
+	status = try_renew(heart, &err);
+	/* For items with a verdict, settle checks the lease again. */
 	for (size_t i = 0; i < heart->count; i++) {
 		lost |= heart->items[i].verdict == POSTROOM_UNTRIED && is_lost(&heart->items[i]);
 		heart->items[i].settled = POSTROOM_OK;
 	}
 	if (status < 0 && status != POSTROOM_LEASE_LOST) {
-		pr_worker_tell_trouble(worker, &err);
-		beat->next_us = pr_mono_us() + again_ms(lease_ms) * 1000;
+		pr_worker_log_outage(worker, &err);
+		renewer->next_us = pr_mono_us() + renew_retry_ms(lease_ms) * 1000;
 		return;
 	}
-	worker->trouble_since_us = 0;
+	worker->outage_since_us = 0;
 	worker->lease.until_us = lost ? 0 : renewed.until_us;
-	follow_lease(heart);
+	update_lease(heart);
 }
 
 /*
- * The lease has run out under way: what is undecided is another's by now, or will be. It
- * may have begun, so its attempt is not given back.
+ * The lease has expired during the publish: other workers may claim the items without a verdict.
+ * Their publish may have begun, so their attempts are not refunded.
  */
-static void leave_lost(postroom_delivery *items, size_t count)
+static void drop_lost(postroom_delivery *items, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		if (items[i].verdict != POSTROOM_UNTRIED)
 			continue;
 		items[i].settled = POSTROOM_LEASE_LOST;
-		items[i].kept = true;
+		items[i].settled_by_handler = true;
 	}
+}
+
+/*
+ * A large message alone for which the sink has no memory: it may never fit, and the others do. So
+ * its attempt counts, although sinks report that as unreachable.
+ */
+static int charge_large(struct pr_worker *worker, postroom_delivery *item, int status,
+			struct pr_err *err)
+{
+	static const char why[] = "there is no memory to publish the message";
+	bool unreachable = item->verdict == POSTROOM_UNREACHABLE && item->reason &&
+			   strstr(item->reason, "out of memory");
+
+	if (!unreachable && (status != POSTROOM_NOMEM || is_finished(item)))
+		return status;
+	pr_err_clear(err);
+	pr_verdict_set(item, POSTROOM_FAILED, &worker->scratch, &worker->generation->config.policy,
+		       why, strlen(why));
+	return POSTROOM_OK;
 }
 
 static int publish_slice(struct pr_worker *worker, postroom_delivery *items, size_t count,
 			 struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->crew->config;
+	const struct pr_relay_config *config = &worker->generation->config;
 	int64_t slice_end_us = pr_mono_us() + slice_ms(config) * 1000;
-	/* The process may have slept since it looked at the lease. */
+	/* The process may have been suspended since it checked the lease. */
 	int64_t lease_end_us = worker->lease.until_us - after_begin_ms(config) * 1000;
 	struct heart heart = {
-		.beat = { .renew = renew },
+		.renewer = { .renew = renew_during_publish },
 		.worker = worker,
 		.items = items,
 		.count = (size_t)(worker->batch->items + worker->batch->count - items),
@@ -324,81 +355,122 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 		.begin_until_us = slice_end_us < lease_end_us ? slice_end_us : lease_end_us,
 		.timeout_ms = config->publish_timeout_ms,
 		.concurrency = worker->part + more,
-		.stop = &worker->crew->stop,
+		.stop = &worker->generation->stop,
 		.log = &worker->log,
-		.beat = config->beats ? &heart.beat : NULL,
+		.renewer = config->renews_leases ? &heart.renewer : NULL,
+		.began_us = pr_mono_us(),
+		.proof = &pr_worker_breaker(worker)->proof,
 	};
 	int status;
 
-	follow_lease(&heart);
-	/* A batch may take as many slices as it has messages: none keeps what it needed. */
+	worker->began_us = flight.began_us;
+	update_lease(&heart);
+	/* Frees the memory of the previous slice: a batch may have as many slices as messages. */
 	pr_arena_reset(&worker->scratch);
-	pr_pulse_beat(&worker->pulse, 0);
+	pr_watchdog_feed(&worker->watchdog, 0);
+	pr_meter_state(worker, PR_WORKER_PUBLISHING);
 	status = worker->sink->ops->publish(worker->sink, items, count, &flight, err);
 	pr_limit_leave(pr_worker_limit(worker), more);
 	if (pr_flight_lost(&flight))
-		leave_lost(items, count);
+		drop_lost(items, count);
+	return count == 1 && items->loaded ? charge_large(worker, items, status, err) : status;
+}
+
+/* Messages that could not be loaded were not published. Isolated ones have no token any more. */
+static void give_back_tokens(struct pr_worker *worker, const postroom_delivery *items, size_t count)
+{
+	int64_t tokens = 0;
+
+	for (size_t i = 0; i < count; i++)
+		tokens += items[i].lost_us == 0;
+	pr_limit_refund(pr_worker_limit(worker), tokens);
+}
+
+/* Calls the sink once and settles the verdicts; false in *ret_on: leave the rest. */
+static int publish_call(struct pr_worker *worker, size_t *from, bool *ret_on, struct pr_err *err)
+{
+	const struct pr_relay_config *config = &worker->generation->config;
+	struct postroom_batch *batch = worker->batch;
+	postroom_delivery *items = batch->items + *from;
+	size_t left = batch->count - *from, count = pr_isolate_next(worker, items, left), done;
+	bool first = *from == 0, usable, again;
+	struct pr_err unheard;
+	int status, broken;
+
+	*ret_on = true;
+	if (count == 0)
+		return POSTROOM_OK;
+	status = pr_load_items(worker, items, count, &count, err);
+	/* Nothing can be published: there is no memory yet, or the first items cannot be received. */
+	if (status >= 0 && count == 0) {
+		status = skip_followers(worker, items, left, 0, from, err);
+		give_back_tokens(worker, items, (size_t)(batch->items + *from - items));
+	}
+	if (status < 0 || count == 0)
+		return status;
+	/* Loading took long: the caller renews the lease and calls again. */
+	if (worker->content_budget > 0 && !outlasts_slice(worker))
+		return POSTROOM_OK;
+	count = pr_isolate_take(worker, items, count);
+	if (count == 0)
+		return POSTROOM_OK;
+	broken = publish_slice(worker, items, count, err);
+	again = broken >= 0 && pr_isolate_lost(worker, items, count, left);
+	release_followers(worker, items, left);
+	pr_load_drop(worker, items, left);
+	status = pr_items_partition(worker, items, left, is_finished, &done,
+				    broken < 0 ? &unheard : err);
+	if (status < 0)
+		return broken < 0 ? broken : status;
+	usable = report_to_breaker(worker, items, done);
+	*from += done;
+	*ret_on = usable && (done > 0 || again);
+	if (broken < 0) {
+		pr_settle_items(worker, items, done, &unheard);
+		return broken;
+	}
+	if (first && usable && !again)
+		worker->batch_limit = pr_limit_adapt(worker->batch_limit,
+						     (int32_t)config->batch_size, (int64_t)count,
+						     (int64_t)done);
+	if (done == left && usable) {
+		*ret_on = false;
+		return pr_settle_last(worker, items, done, err);
+	}
+	status = pr_settle_items(worker, items, done, err);
+	if (status >= 0 && *ret_on && any_lost(items, done))
+		status = skip_followers(worker, items, left, done, from, err);
+	if (status >= 0 && *ret_on && again)
+		status = pr_isolate_sort(worker, batch->items + *from, batch->count - *from, err);
 	return status;
 }
 
-/* Publishes from *from on until all is over or something says stop; *from moves along. */
+/* Publishes from *from on until all items are finished or a stop; advances *from. */
 static int publish_slices(struct pr_worker *worker, size_t *from, struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->crew->config;
 	struct postroom_batch *batch = worker->batch;
-	bool first = true;
+	int status = pr_isolate_known(worker, batch->items, batch->count, err);
+	bool on = true;
 
-	while (*from < batch->count && !pr_stop_requested(&worker->crew->stop)) {
-		struct pr_err unheard;
-		postroom_delivery *items;
-		size_t left, done;
-		bool usable;
-		int broken;
-		int status = keep_lease(worker, from, err);
-
-		items = batch->items + *from;
-		left = batch->count - *from;
-		if (status < 0 || left == 0)
-			return status;
-		broken = publish_slice(worker, items, left, err);
-		keep_back(worker, items, left);
-		status = pr_items_part(worker, items, left, is_over, &done,
-				       broken < 0 ? &unheard : err);
-		if (status < 0)
-			return broken < 0 ? broken : status;
-		usable = heed(worker, items, done);
-		*from += done;
-		if (broken < 0) {
-			pr_settle_items(worker, items, done, &unheard);
-			return broken;
-		}
-		if (first && usable)
-			worker->batch_limit = pr_limit_adapt(worker->batch_limit,
-							     (int32_t)config->batch_size,
-							     (int64_t)left, (int64_t)done);
-		first = false;
-		if (done == left && usable)
-			return pr_settle_last(worker, items, done, err);
-		status = pr_settle_items(worker, items, done, err);
-		if (status < 0 || !usable || done == 0)
-			return status;
-		if (any_lost(items, done))
-			status = leave_behind(worker, items, left, done, from, err);
-		if (status < 0)
-			return status;
+	while (status >= 0 && on && *from < batch->count &&
+	       !pr_stop_requested(&worker->generation->stop)) {
+		status = ensure_lease(worker, from, err);
+		if (status < 0 || *from == batch->count)
+			break;
+		status = publish_call(worker, from, &on, err);
 	}
-	return POSTROOM_OK;
+	return status;
 }
 
-/* One message finds out whether the sink is back; the others are only there to choose it from. */
+/* One message tests whether the sink is available; the others are only candidates. */
 static int publish_probe(struct pr_worker *worker, size_t *from, struct pr_err *err)
 {
 	struct postroom_batch *batch = worker->batch;
 	postroom_delivery *items, first;
 	struct pr_err unheard;
-	size_t chosen;
+	size_t chosen, ready;
 	int broken;
-	int status = keep_lease(worker, from, err);
+	int status = ensure_lease(worker, from, err);
 
 	if (status < 0 || *from == batch->count)
 		return status;
@@ -408,9 +480,17 @@ static int publish_probe(struct pr_worker *worker, size_t *from, struct pr_err *
 	first = items[0];
 	items[0] = items[chosen];
 	items[chosen] = first;
+	status = pr_load_items(worker, items, 1, &ready, err);
+	if (status >= 0 && ready == 0) {
+		status = skip_followers(worker, items, 1, 0, from, err);
+		give_back_tokens(worker, items, (size_t)(batch->items + *from - items));
+	}
+	if (status < 0 || ready == 0)
+		return status;
 	broken = publish_slice(worker, items, 1, err);
-	heed(worker, items, 1);
-	if (!is_over(items))
+	pr_load_drop(worker, items, 1);
+	report_to_breaker(worker, items, 1);
+	if (!is_finished(items))
 		return broken;
 	*from += 1;
 	status = pr_settle_items(worker, items, 1, broken < 0 ? &unheard : err);
@@ -425,9 +505,11 @@ int pr_publish_batch(struct pr_worker *worker, struct pr_err *err)
 	int status = worker->probe ? publish_probe(worker, &from, err)
 				   : publish_slices(worker, &from, err);
 
+	pr_load_drop_all(worker, batch);
 	if (from < batch->count)
-		pr_limit_give_back(pr_worker_limit(worker), worker->taken - (int64_t)from);
-	if (from < batch->count && pr_lease_left_ms(worker->lease) > 0) {
+		pr_limit_refund(pr_worker_limit(worker), worker->taken - (int64_t)from);
+	/* Even if the lease seems to be over: it began later if the claim was delayed. */
+	if (from < batch->count) {
 		int released = pr_settle_items(worker, batch->items + from, batch->count - from,
 					       status < 0 ? &later : err);
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. A slot is a stretch of the clock, found by its number: nobody has to come
- *    by for the windows to move on, and idle hours cost nothing.
- * 2. A window is its last whole slots and the one that has begun, and is divided
- *    by exactly that time.
+ * 1. A slot is a fixed period of the clock, found by its number: windows advance without any call,
+ *    and idle hours cost nothing.
+ * 2. A window is its last whole slots and the current one, and is divided by exactly that time.
  */
 #include "relay/rates.h"
 
@@ -27,7 +26,7 @@ void pr_rates_release(struct pr_rates *rates)
 }
 
 void pr_rates_add(struct pr_rates *rates, int64_t now_us, int64_t delivered, int64_t failed,
-		  int64_t lag_us)
+		  int64_t lag_us, const struct pr_tally *latency)
 {
 	int64_t number = now_us / SLOT_US;
 	struct pr_rates_slot *slot = &rates->slots[number % PR_RATES_SLOTS];
@@ -37,6 +36,8 @@ void pr_rates_add(struct pr_rates *rates, int64_t now_us, int64_t delivered, int
 		*slot = (struct pr_rates_slot){ .number = number };
 	slot->delivered += delivered;
 	slot->failed += failed;
+	for (size_t i = 0; latency && i < PR_BUCKETS_MAX; i++)
+		slot->latency[i] += (uint32_t)latency->counts[i];
 	if (delivered > 0 && lag_us != PR_RATES_NO_LAG)
 		rates->lag_us = lag_us > 0 ? lag_us : 0; /* two clocks may disagree */
 	pthread_mutex_unlock(&rates->lock);
@@ -63,7 +64,7 @@ static void read_window(const struct pr_rates *rates, int64_t now_us, enum pr_ra
 	}
 	if (since_us < rates->begun_us)
 		since_us = rates->begun_us;
-	/* The first moments of a relay are not taken for its speed. */
+	/* Ignores the first moments of a relay. */
 	if (since_us > now_us - 1000000)
 		since_us = now_us - 1000000;
 	ret->windows[window].delivered = delivered;
@@ -79,4 +80,38 @@ void pr_rates_read(struct pr_rates *rates, int64_t now_us, struct pr_rates_repor
 		read_window(rates, now_us, (enum pr_rates_window)window, ret);
 	ret->lag_ms = rates->lag_us < 0 ? -1 : rates->lag_us / 1000;
 	pthread_mutex_unlock(&rates->lock);
+}
+
+static struct pr_rates_sample sample(const struct pr_rates *rates, int64_t number)
+{
+	const struct pr_rates_slot *slot = &rates->slots[number % PR_RATES_SLOTS];
+	struct pr_rates_sample ret = { .begun_us = number * SLOT_US, .p50_us = -1, .p99_us = -1 };
+	struct pr_tally latency = { 0 };
+
+	if (slot->number != number)
+		return ret;
+	for (size_t i = 0; i < PR_BUCKETS_MAX; i++) {
+		latency.counts[i] = slot->latency[i];
+		latency.total += slot->latency[i];
+	}
+	ret.delivered = slot->delivered;
+	ret.failed = slot->failed;
+	ret.p50_us = pr_tally_quantile(&latency, &pr_buckets_latency, 0.5);
+	ret.p99_us = pr_tally_quantile(&latency, &pr_buckets_latency, 0.99);
+	return ret;
+}
+
+size_t pr_rates_history(struct pr_rates *rates, int64_t now_us,
+			struct pr_rates_sample ret[PR_RATES_SLOTS - 1])
+{
+	int64_t end = now_us / SLOT_US, number = end - (PR_RATES_SLOTS - 1);
+	size_t count = 0;
+
+	if (number < rates->begun_us / SLOT_US)
+		number = rates->begun_us / SLOT_US;
+	pthread_mutex_lock(&rates->lock);
+	for (; number < end; number++)
+		ret[count++] = sample(rates, number);
+	pthread_mutex_unlock(&rates->lock);
+	return count;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Has a crew work, puts another in its place when the configuration changes, waits
- * for them, cleans up.
+ * Runs a generation, replaces it when the configuration changes, waits for all generations, cleans
+ * up.
  *
- * 1. Wrong settings, an unusable database and a sink that can not be opened are
- *    found before the first thread starts.
- * 2. When one worker ends with an error, all end, and the error is the relay's.
- * 3. A new configuration is used as a whole or not at all. Until the new crew is at
- *    work the old one is; then that finishes and settles what it has in flight.
+ * 1. Invalid settings, an unusable database and a sink that cannot be opened are found before the
+ *    first thread starts.
+ * 2. If one worker ends with an error, all end, and the relay returns that error.
+ * 3. A new configuration is applied completely or not at all. The old generation works until the
+ *    new one has started; then it finishes and settles its messages in flight.
  */
 #include "relay/relay.h"
 
@@ -43,7 +43,7 @@ int pr_relay_config_check(struct pr_relay_config *config, struct pr_err *err)
 				  "poll-interval %s is more than a third of the lease %s; make one "
 				  "shorter or the other longer",
 				  poll, lease);
-	if (!config->beats && config->publish_timeout_ms > config->lease_ms / 2)
+	if (!config->renews_leases && config->publish_timeout_ms > config->lease_ms / 2)
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "publish-timeout %s is more than half of the lease %s; make one "
 				  "shorter or the other longer",
@@ -58,8 +58,8 @@ int pr_relay_config_check(struct pr_relay_config *config, struct pr_err *err)
 int pr_relay_try(const struct pr_relay *relay, struct pr_err *err)
 {
 	struct pr_store_config config = {
-		.url = relay->crew->config.url,
-		.schema = relay->crew->config.schema,
+		.url = relay->generation->config.url,
+		.schema = relay->generation->config.schema,
 		.create = true,
 		.busy_wait_ms = PR_DRAIN_PATIENCE_MS,
 		.stop = &relay->stop,
@@ -74,22 +74,22 @@ int pr_relay_try(const struct pr_relay *relay, struct pr_err *err)
 	return status;
 }
 
-/* A server that is down is waited for; a file that is not there will not come by itself. */
+/* The relay waits for an unreachable server, but not for a missing file. */
 int pr_relay_ready(struct pr_relay *relay, struct pr_err *err)
 {
-	struct pr_worker *janitor = &relay->crew->janitor;
+	struct pr_worker *janitor = &relay->generation->janitor;
 	int status;
 
 	while ((status = pr_relay_try(relay, err)) == POSTROOM_UNAVAILABLE &&
-	       !pr_store_is_embedded(relay->crew->config.url)) {
+	       !pr_store_is_embedded(relay->generation->config.url)) {
 		if (pr_stop_requested(&relay->stop))
 			return pr_err_set(err, POSTROOM_STOPPED,
-					  "told to stop while waiting for the database");
-		status = pr_worker_trouble(janitor, err);
+					  "stopped while waiting for the database");
+		status = pr_worker_handle_outage(janitor, err);
 		if (status < 0)
 			break;
 	}
-	janitor->trouble_since_us = 0;
+	janitor->outage_since_us = 0;
 	return status;
 }
 
@@ -103,11 +103,13 @@ int pr_relay_make(const struct pr_relay_config *config, struct pr_relay **ret, s
 	relay->stop.fd = relay->stop.event = -1;
 	relay->grace_ms = config->shutdown_grace_ms;
 	pthread_mutex_init(&relay->lock, NULL);
+	pthread_mutex_init(&relay->content_budget.lock, NULL);
 	pthread_cond_init(&relay->ended, NULL);
 	pr_rates_init(&relay->rates, pr_mono_us());
+	pr_meter_init(&relay->metrics);
 	status = pr_stop_init(&relay->stop, err);
 	if (status >= 0)
-		status = pr_crew_make(relay, config, &relay->crew, err);
+		status = pr_generation_new(relay, config, &relay->generation, err);
 	if (status < 0) {
 		pr_relay_close(relay);
 		return status;
@@ -131,33 +133,33 @@ int pr_relay_open(const struct pr_relay_config *config, struct pr_relay **ret, s
 	return POSTROOM_OK;
 }
 
-/* Takes a crew that has ended out of those before the present one; NULL: none has. */
-static struct pr_crew *take_former(struct pr_relay *relay)
+/* Removes an earlier generation that has ended from the list; NULL: there is none. */
+static struct pr_generation *take_ended_generation(struct pr_relay *relay)
 {
-	for (struct pr_crew **at = &relay->crew->next; *at; at = &(*at)->next) {
-		struct pr_crew *crew = *at;
+	for (struct pr_generation **at = &relay->generation->next; *at; at = &(*at)->next) {
+		struct pr_generation *generation = *at;
 
-		if (crew->working == 0) {
-			*at = crew->next;
-			return crew;
+		if (generation->working == 0) {
+			*at = generation->next;
+			return generation;
 		}
 	}
 	return NULL;
 }
 
-/* Until the present crew has ended, and all before it. Held: the lock. */
-static int wait_for_crews(struct pr_relay *relay, int status, struct pr_err *err)
+/* Waits until all generations have ended. Call it with the lock held. */
+static int wait_for_generations(struct pr_relay *relay, int status, struct pr_err *err)
 {
-	while (relay->crew->working > 0 || relay->crew->next) {
-		struct pr_crew *former = take_former(relay);
+	while (relay->generation->working > 0 || relay->generation->next) {
+		struct pr_generation *former = take_ended_generation(relay);
 
 		if (!former) {
 			pthread_cond_wait(&relay->ended, &relay->lock);
 			continue;
 		}
 		pthread_mutex_unlock(&relay->lock);
-		status = pr_crew_join(former, status, err);
-		pr_crew_free(former);
+		status = pr_generation_join(former, status, err);
+		pr_generation_free(former);
 		pthread_mutex_lock(&relay->lock);
 	}
 	return status;
@@ -171,16 +173,16 @@ int pr_relay_run(struct pr_relay *relay, struct pr_err *err)
 
 	pthread_mutex_lock(&relay->lock);
 	relay->running = true;
-	status = pr_crew_start(relay->crew, err);
-	status = wait_for_crews(relay, status, err);
+	status = pr_generation_start(relay->generation, err);
+	status = wait_for_generations(relay, status, err);
 	relay->running = false;
-	janitor = &relay->crew->janitor;
-	drained = pr_crew_drains(relay->crew) && !pr_stop_requested(&relay->stop);
+	janitor = &relay->generation->janitor;
+	drained = pr_generation_drains(relay->generation) && !pr_stop_requested(&relay->stop);
 	pr_relay_stop(relay);
 	pthread_mutex_unlock(&relay->lock);
-	status = pr_crew_join(relay->crew, status, err);
+	status = pr_generation_join(relay->generation, status, err);
 	if (drained)
-		pr_janitor_look_unrouted(janitor, true);
+		pr_janitor_count_unrouted(janitor, true);
 	pr_janitor_summarize(janitor, false);
 	return status;
 }
@@ -190,9 +192,9 @@ static bool same(const char *a, const char *b)
 	return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-/* What can not change while a relay runs stays as it was; ret names what was to change. */
-static void keep_fixed(const struct pr_relay_config *now, struct pr_relay_config *next,
-		       char *ret, size_t size)
+/* Keeps settings that cannot change while a relay runs; ret lists those that differ. */
+static void keep_unchangeable(const struct pr_relay_config *now, struct pr_relay_config *next,
+			      char *ret, size_t size)
 {
 	const struct {
 		const char *name;
@@ -224,12 +226,12 @@ static void keep_fixed(const struct pr_relay_config *now, struct pr_relay_config
 	next->drain = now->drain;
 }
 
-/* By a log of its own: the janitor's is in use. */
-static void tell_reloaded(struct pr_relay *relay, const char *kept)
+/* With a separate log, because the janitor uses its own. */
+static void log_reload(struct pr_relay *relay, const char *kept)
 {
 	struct pr_log lines, *log = &lines;
 
-	pr_crew_init_log(relay->crew, log);
+	pr_generation_init_log(relay->generation, log);
 	if (*kept) {
 		pr_log_box(log, PR_LOG_WARN, "RELOAD_KEPT");
 		pr_log_str(log, "settings", kept);
@@ -237,55 +239,65 @@ static void tell_reloaded(struct pr_relay *relay, const char *kept)
 		pr_log_end(log);
 	}
 	pr_log_box(log, PR_LOG_INFO, "RELOADED");
-	pr_log_int(log, "sinks", (int64_t)relay->crew->outlet_count);
+	pr_log_int(log, "sinks", (int64_t)relay->generation->pool_count);
 	pr_log_end(log);
 	pr_log_release(log);
 }
 
-/* The new crew begins, the old one is told to finish. Held: the lock. */
-static int change_crews(struct pr_relay *relay, struct pr_crew *crew, struct pr_err *err)
+/* Starts the new generation and stops the old one. Call it with the lock held. */
+static int switch_generations(struct pr_relay *relay, struct pr_generation *generation,
+			      struct pr_err *err)
 {
-	struct pr_crew *before = relay->crew;
+	struct pr_generation *before = relay->generation;
 	int status;
 
 	if (pr_stop_requested(&relay->stop))
 		return pr_err_set(err, POSTROOM_STOPPED, "the relay is stopping");
-	status = relay->running ? pr_crew_start(crew, err) : POSTROOM_OK;
+	status = relay->running ? pr_generation_start(generation, err) : POSTROOM_OK;
 	if (status < 0)
 		return status;
-	crew->next = before;
-	relay->crew = crew;
-	atomic_store(&relay->grace_ms, crew->config.shutdown_grace_ms);
-	/* Not the grace: that is for a stop. What is in flight is over by then anyway. */
-	pr_stop_request(&before->stop, pr_pass_ms(&before->config));
+	generation->next = before;
+	relay->generation = generation;
+	atomic_store(&relay->grace_ms, generation->config.shutdown_grace_ms);
+	/* The grace period is only for a stop. Messages in flight have ended by then anyway. */
+	pr_stop_request(&before->stop, pr_pass_max_ms(&before->config));
 	pthread_cond_signal(&relay->ended);
+	return POSTROOM_OK;
+}
+
+static int reload(struct pr_relay *relay, const struct pr_relay_config *config, struct pr_err *err)
+{
+	struct pr_relay_config next = *config;
+	struct pr_generation *generation = NULL;
+	struct pr_err ignored;
+	char kept[200];
+	int status;
+
+	/* Only the caller replaces the generation. */
+	keep_unchangeable(&relay->generation->config, &next, kept, sizeof(kept));
+	status = pr_generation_new(relay, &next, &generation, err);
+	if (status < 0)
+		return status;
+	pthread_mutex_lock(&relay->lock);
+	status = switch_generations(relay, generation, err);
+	pthread_mutex_unlock(&relay->lock);
+	if (status < 0) {
+		pr_generation_join(generation, POSTROOM_OK, &ignored);
+		pr_generation_free(generation);
+		return status;
+	}
+	log_reload(relay, kept);
 	return POSTROOM_OK;
 }
 
 int pr_relay_reload(struct pr_relay *relay, const struct pr_relay_config *config,
 		    struct pr_err *err)
 {
-	struct pr_relay_config next = *config;
-	struct pr_crew *crew = NULL;
-	struct pr_err ignored;
-	char kept[200];
-	int status;
+	int status = reload(relay, config, err);
 
-	/* Nobody but the caller puts another crew in its place. */
-	keep_fixed(&relay->crew->config, &next, kept, sizeof(kept));
-	status = pr_crew_make(relay, &next, &crew, err);
-	if (status < 0)
-		return status;
-	pthread_mutex_lock(&relay->lock);
-	status = change_crews(relay, crew, err);
-	pthread_mutex_unlock(&relay->lock);
-	if (status < 0) {
-		pr_crew_join(crew, POSTROOM_OK, &ignored);
-		pr_crew_free(crew);
-		return status;
-	}
-	tell_reloaded(relay, kept);
-	return POSTROOM_OK;
+	if (status != POSTROOM_STOPPED)
+		pr_meter_reload(&relay->metrics, status >= 0);
+	return status;
 }
 
 void pr_relay_stop(struct pr_relay *relay)
@@ -296,22 +308,23 @@ void pr_relay_stop(struct pr_relay *relay)
 void pr_relay_finish(struct pr_relay *relay)
 {
 	atomic_store(&relay->finishing, true);
-	/* Whoever sleeps while another one watches gets up. */
+	/* Wakes the workers that sleep while another one holds the watch token. */
 	pthread_mutex_lock(&relay->lock);
-	for (size_t i = 0; i < relay->crew->outlet_count; i++)
-		pr_token_leave(relay->crew->outlets[i].watch);
+	for (size_t i = 0; i < relay->generation->pool_count; i++)
+		pr_token_release(relay->generation->pools[i].watch_token);
 	pthread_mutex_unlock(&relay->lock);
 }
 
-int pr_relay_watch(struct pr_relay *relay, const struct pr_pulse *pulse, const char *name,
+int pr_relay_watch(struct pr_relay *relay, const struct pr_watchdog *watchdog, const char *name,
 		   struct pr_err *err)
 {
-	struct pr_guest *guests = reallocarray(relay->guests, relay->guest_count + 1, sizeof(*guests));
+	struct pr_watched_thread *watched_threads = reallocarray(
+		relay->watched_threads, relay->watched_count + 1, sizeof(*watched_threads));
 
-	if (!guests)
+	if (!watched_threads)
 		return pr_err_nomem(err);
-	guests[relay->guest_count++] = (struct pr_guest){ pulse, name };
-	relay->guests = guests;
+	watched_threads[relay->watched_count++] = (struct pr_watched_thread){ watchdog, name };
+	relay->watched_threads = watched_threads;
 	return POSTROOM_OK;
 }
 
@@ -322,17 +335,26 @@ const struct pr_stop *pr_relay_stopping(const struct pr_relay *relay)
 
 void pr_relay_add(struct pr_relay *relay, int64_t delivered, int64_t failed, int64_t dead)
 {
-	/* Each of them was tried; what is only kept is fetched by who tries it. */
+	/* Each of them was tried; stored events count when they are claimed. */
 	atomic_fetch_add(&relay->totals.fetched, delivered + failed);
 	atomic_fetch_add(&relay->totals.delivered, delivered);
 	atomic_fetch_add(&relay->totals.failed, failed);
 	atomic_fetch_add(&relay->totals.dead, dead);
-	pr_rates_add(&relay->rates, pr_mono_us(), delivered, failed, PR_RATES_NO_LAG);
+	pr_rates_add(&relay->rates, pr_mono_us(), delivered, failed, PR_RATES_NO_LAG, NULL);
 }
 
 void pr_relay_reopen(struct pr_relay *relay)
 {
 	atomic_fetch_add(&relay->reopen_requests, 1);
+}
+
+void pr_relay_log_incompatible(struct pr_relay *relay, struct pr_log *log, const struct pr_err *err)
+{
+	if (atomic_exchange(&relay->incompatible_logged, true))
+		return;
+	pr_log_box(log, PR_LOG_ERROR, "SCHEMA_INCOMPATIBLE");
+	pr_log_str(log, "error", err->text);
+	pr_log_end(log);
 }
 
 void pr_relay_totals(struct pr_relay *relay, struct pr_relay_totals *ret)
@@ -350,10 +372,12 @@ void pr_relay_report(struct pr_relay *relay, struct pr_relay_report *ret)
 	pr_rates_read(&relay->rates, pr_mono_us(), &ret->rates);
 	ret->in_flight = 0;
 	pthread_mutex_lock(&relay->lock);
-	for (const struct pr_crew *crew = relay->crew; crew; crew = crew->next) {
-		for (size_t i = 0; i < crew->outlet_count; i++) {
-			for (int64_t n = 0; n < crew->config.workers; n++)
-				ret->in_flight += atomic_load(&crew->outlets[i].workers[n].in_flight);
+	for (const struct pr_generation *generation = relay->generation; generation;
+	     generation = generation->next) {
+		for (size_t i = 0; i < generation->pool_count; i++) {
+			for (int64_t n = 0; n < generation->config.workers; n++)
+				ret->in_flight += atomic_load(
+					&generation->pools[i].workers[n].in_flight);
 		}
 	}
 	pthread_mutex_unlock(&relay->lock);
@@ -363,23 +387,26 @@ void pr_relay_close(struct pr_relay *relay)
 {
 	if (!relay)
 		return;
-	while (relay->crew) {
-		struct pr_crew *crew = relay->crew;
+	while (relay->generation) {
+		struct pr_generation *generation = relay->generation;
 
-		relay->crew = crew->next;
-		pr_crew_free(crew);
+		relay->generation = generation->next;
+		pr_generation_free(generation);
 	}
-	while (relay->gates) {
-		struct pr_gate *gate = relay->gates;
+	while (relay->sink_states) {
+		struct pr_sink_state *sink_state = relay->sink_states;
 
-		relay->gates = gate->next;
-		pr_breaker_release(&gate->breaker);
-		pr_limit_release(&gate->limit);
-		free(gate);
+		relay->sink_states = sink_state->next;
+		pr_breaker_release(&sink_state->breaker);
+		pr_limit_release(&sink_state->limit);
+		free(sink_state->shown);
+		free(sink_state);
 	}
-	free(relay->guests);
+	free(relay->watched_threads);
 	pr_rates_release(&relay->rates);
+	pr_meter_release(&relay->metrics);
 	pthread_cond_destroy(&relay->ended);
+	pthread_mutex_destroy(&relay->content_budget.lock);
 	pthread_mutex_destroy(&relay->lock);
 	pr_stop_release(&relay->stop);
 	free(relay);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. A message goes to the sink of the first route that fits it, and to no other:
- *    so those of one key, which share namespace and topic, share a sink too.
- * 2. Who gets everything has no rules at all: then the store's statements are
- *    those of a relay without routes.
+ * 1. The first matching route selects the sink of a message. Messages of one key share namespace
+ *    and topic, and therefore a sink.
+ * 2. A sink that receives everything has no rules: its statements are those of a relay without
+ *    routes.
  */
 #include "relay/route.h"
 
@@ -22,7 +22,7 @@ bool pr_route_rules(const struct pr_relay_route *routes, size_t count, size_t si
 	size_t last_mine = 0, others = 0;
 	bool all = false;
 
-	/* Behind one that takes all, and behind the last that leads here, nothing matters. */
+	/* Routes after a catch-all route, or after the last route to this sink, have no effect. */
 	for (size_t i = 0; i < count && !all; i++) {
 		bool mine = sink == PR_ROUTE_ANY || routes[i].sink == sink;
 

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The last step of a pass: write down what became of each message, then say
- * it.
+ * The last step of a pass: settle each message, then log the result.
  *
- * 1. A verdict is logged and counted only after it has been committed.
- * 2. A lost lease is logged and otherwise left alone.
- * 3. While the database is away settling is tried again until the lease ends:
- *    what was published and can not be written down will be delivered again.
- * 4. Claiming the next batch on the way never stands in the way of settling: if
- *    both together fail, settling alone is tried as ever. None is claimed before
- *    its rate allows some of it.
- * 5. What the publisher has settled itself, together with its effect, is told and
- *    counted as all else, and the store does not hear of it again.
+ * 1. A verdict is logged and counted only after it was committed.
+ * 2. A lost lease is logged and otherwise ignored.
+ * 3. During an outage of the database, settle is retried until the lease ends: a published message
+ *    that cannot be settled will be delivered again.
+ * 4. Claiming the next batch never prevents the settle: if the combined call fails, the worker
+ *    settles without claiming. Nothing is claimed before the rate allows it.
+ * 5. A message that its handler has settled together with its effect is logged and counted like
+ *    others, and the store does not settle it again.
  */
 #include "relay/worker.h"
 
@@ -39,10 +37,10 @@ void pr_log_dead(struct pr_log *log, const char *id, const char *key, int32_t at
 	pr_log_end(log);
 }
 
-static void tell_failure(struct pr_worker *worker, const postroom_delivery *item)
+static void log_failure(struct pr_worker *worker, const postroom_delivery *item)
 {
 	pr_log_failed(&worker->log, item->id, pr_log_key(item), item->attempt,
-		      worker->crew->config.policy.max_attempts, item->reason);
+		      worker->generation->config.policy.max_attempts, item->reason);
 	atomic_fetch_add(&worker->relay->totals.failed, 1);
 	if (!item->dead)
 		return;
@@ -50,10 +48,11 @@ static void tell_failure(struct pr_worker *worker, const postroom_delivery *item
 	atomic_fetch_add(&worker->relay->totals.dead, 1);
 }
 
-static void tell(struct pr_worker *worker, const postroom_delivery *items, size_t count)
+static void log_settled(struct pr_worker *worker, const postroom_delivery *items, size_t count)
 {
 	struct pr_log *log = &worker->log;
 	int64_t delivered = 0, failed = 0, created_us = 0;
+	struct pr_tally latency;
 
 	for (size_t i = 0; i < count; i++) {
 		const postroom_delivery *item = &items[i];
@@ -71,97 +70,111 @@ static void tell(struct pr_worker *worker, const postroom_delivery *items, size_
 			delivered++;
 			created_us = item->created_at_us;
 		} else if (item->verdict == POSTROOM_FAILED || item->verdict == POSTROOM_REJECTED) {
-			tell_failure(worker, item);
+			log_failure(worker, item);
 			failed++;
 		}
 	}
 	atomic_fetch_add(&worker->relay->totals.delivered, delivered);
-	atomic_fetch_sub(&worker->in_flight, (int64_t)count);
+	if (atomic_fetch_sub(&worker->in_flight, (int64_t)count) == (int64_t)count)
+		atomic_store(&worker->lanes, 0);
+	pr_meter_settled(worker, items, count, &latency);
 	pr_rates_add(&worker->relay->rates, pr_mono_us(), delivered, failed,
-		     pr_now_us() - created_us);
+		     pr_now_us() - created_us, &latency);
 }
 
-static bool is_kept(const postroom_delivery *item)
+static bool is_settled_by_handler(const postroom_delivery *item)
 {
-	return item->kept;
+	return item->settled_by_handler;
 }
 
-/* What needs no settling is told, and *items and *count are the others. */
-static int tell_kept(struct pr_worker *worker, postroom_delivery **items, size_t *count,
-		     struct pr_err *err)
+/* Logs items that need no settle; *items and *count become the others. */
+static int log_settled_by_handler(struct pr_worker *worker, postroom_delivery **items,
+				  size_t *count, struct pr_err *err)
 {
-	size_t kept = 0;
+	size_t settled_by_handler = 0;
 	int status;
 
-	while (kept < *count && !is_kept(&(*items)[kept]))
-		kept++;
-	if (kept == *count)
+	while (settled_by_handler < *count && !is_settled_by_handler(&(*items)[settled_by_handler]))
+		settled_by_handler++;
+	if (settled_by_handler == *count)
 		return POSTROOM_OK;
-	status = pr_items_part(worker, *items, *count, is_kept, &kept, err);
+	status = pr_items_partition(worker, *items, *count, is_settled_by_handler,
+				    &settled_by_handler, err);
 	if (status < 0)
 		return status;
-	tell(worker, *items, kept);
-	*items += kept;
-	*count -= kept;
+	log_settled(worker, *items, settled_by_handler);
+	*items += settled_by_handler;
+	*count -= settled_by_handler;
 	return POSTROOM_OK;
 }
 
 int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t count,
 		    struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->crew->config;
-	int status = tell_kept(worker, &items, &count, err);
+	const struct pr_relay_config *config = &worker->generation->config;
+	int64_t begun_us;
+	int status = log_settled_by_handler(worker, &items, &count, err);
 
 	if (status < 0 || count == 0)
 		return status;
+	pr_meter_state(worker, PR_WORKER_SETTLING);
 	for (;;) {
-		pr_pulse_beat(&worker->pulse, 0);
+		pr_watchdog_feed(&worker->watchdog, 0);
 		status = pr_worker_connect(worker, true, err);
+		begun_us = pr_mono_us();
 		if (status >= 0)
-			status = worker->store->ops->settle(worker->store, config->table, items,
-							    count, &config->policy, err);
+			status = pr_meter_store(
+				&worker->relay->metrics, PR_OPERATION_SETTLE, begun_us,
+				worker->store->ops->settle(worker->store, config->table, items,
+							   count, &config->policy, err),
+				err);
 		if (status >= 0 || status == POSTROOM_LEASE_LOST)
 			break;
-		if (pr_lease_left_ms(worker->lease) <= 0 || pr_stop_overdue(&worker->crew->stop))
+		if (pr_lease_left_ms(worker->lease) <= 0 ||
+		    pr_stop_overdue(&worker->generation->stop))
 			return status;
-		status = pr_worker_trouble(worker, err);
+		status = pr_worker_handle_outage(worker, err);
 		if (status < 0)
 			return status;
 	}
-	worker->trouble_since_us = 0;
-	tell(worker, items, count);
+	worker->outage_since_us = 0;
+	log_settled(worker, items, count);
 	return POSTROOM_OK;
 }
 
 int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t count,
 		   struct pr_err *err)
 {
-	const struct pr_relay_config *config = &worker->crew->config;
+	const struct pr_relay_config *config = &worker->generation->config;
 	struct pr_limit *limit = pr_worker_limit(worker);
 	struct postroom_store *store = worker->store;
-	int64_t wait_ms;
-	struct pr_next next;
-	int status = tell_kept(worker, &items, &count, err);
+	int64_t wait_ms, begun_us;
+	struct pr_claim_request next;
+	int status = log_settled_by_handler(worker, &items, &count, err);
 
 	if (status < 0 || count == 0)
 		return status;
-	if (!store || pr_stop_requested(&worker->crew->stop) || !pr_turn_take(worker))
+	if (!store || pr_stop_requested(&worker->generation->stop) || !pr_claim_token_take(worker))
 		return pr_settle_items(worker, items, count, err);
 	worker->taken = pr_limit_take(limit, worker->batch_limit, pr_mono_us(), &wait_ms);
 	if (worker->taken == 0) {
-		pr_turn_leave(worker);
+		pr_claim_token_release(worker);
 		return pr_settle_items(worker, items, count, err);
 	}
 	next = pr_claim_prepare(worker, (int32_t)worker->taken);
-	pr_pulse_beat(&worker->pulse, 0);
-	status = store->ops->turn(store, config->table, items, count, &config->policy,
-				  &next.claim, next.batch, err);
-	pr_turn_leave(worker);
+	pr_watchdog_feed(&worker->watchdog, 0);
+	pr_meter_state(worker, PR_WORKER_SETTLING);
+	begun_us = pr_mono_us();
+	status = store->ops->settle_and_claim(store, config->table, items, count, &config->policy,
+					      &next.claim, next.batch, err);
+	pr_meter_store(&worker->relay->metrics, PR_OPERATION_SETTLE_AND_CLAIM, begun_us, status,
+		       err);
+	pr_claim_token_release(worker);
 	if (status < 0 && status != POSTROOM_LEASE_LOST) {
-		pr_limit_give_back(limit, worker->taken);
+		pr_limit_refund(limit, worker->taken);
 		return pr_settle_items(worker, items, count, err);
 	}
-	tell(worker, items, count);
+	log_settled(worker, items, count);
 	pr_claim_receive(worker, &next);
 	return POSTROOM_OK;
 }

@@ -2,12 +2,11 @@
 /*
  * The embedding program's callback.
  *
- * 1. It gets one message of a key at a time, so that order is never its concern:
- *    the key's next one follows when the one before it has been delivered.
- * 2. It gets copies: whatever it does to them, only the verdict, the reason and
- *    the time to try again are taken over.
- * 3. A callback that will not begin anything is an outage. Without that the same
- *    messages would be claimed and released without a pause.
+ * 1. It gets one message per key at a time, so it never has to care about order: the next message
+ *    of a key follows when the previous one was delivered.
+ * 2. It gets copies: only the verdict, the reason and the retry time are copied back.
+ * 3. A callback that begins nothing is an outage. Otherwise the same messages would be claimed and
+ *    released without a pause.
  */
 #include "sink/callback.h"
 
@@ -26,23 +25,25 @@ struct postroom_flight {
 	const struct pr_flight *flight;
 };
 
-/* What is handed over together, and who comes after whom. */
+/* The messages of one call, and the next message of each key. */
 struct wave {
-	size_t *at; /* places of the messages */
+	size_t *at; /* positions of the messages */
 	size_t count;
-	size_t *after; /* of each place, that of its key's next message, or PR_SINK_NONE */
+	size_t *after; /* for each position, that of the next message of its key, or PR_SINK_NONE */
 	postroom_delivery *copies;
+	postroom_delivery **handed; /* pointers to the copies */
 };
 
-static bool begin_wave(struct wave *wave, postroom_delivery *items, size_t count,
-		       struct pr_arena *arena)
+static bool begin_round(struct wave *wave, postroom_delivery *items, size_t count,
+			struct pr_arena *arena)
 {
 	const size_t *before = pr_sink_order(items, count, arena);
 
 	wave->at = pr_arena_alloc(arena, count * sizeof(*wave->at));
 	wave->after = pr_arena_alloc(arena, count * sizeof(*wave->after));
 	wave->copies = pr_arena_alloc(arena, count * sizeof(*wave->copies));
-	if (!before || !wave->at || !wave->after || !wave->copies)
+	wave->handed = pr_arena_alloc(arena, count * sizeof(postroom_delivery *));
+	if (!before || !wave->at || !wave->after || !wave->copies || !wave->handed)
 		return false;
 	for (size_t i = 0; i < count; i++)
 		wave->after[i] = PR_SINK_NONE;
@@ -55,7 +56,7 @@ static bool begin_wave(struct wave *wave, postroom_delivery *items, size_t count
 	return true;
 }
 
-static void go_on(struct wave *wave, const postroom_delivery *items)
+static void next_round(struct wave *wave, const postroom_delivery *items)
 {
 	size_t count = 0;
 
@@ -68,8 +69,8 @@ static void go_on(struct wave *wave, const postroom_delivery *items)
 	wave->count = count;
 }
 
-static void take_over(postroom_delivery *item, const postroom_delivery *said,
-		      const struct pr_flight *flight)
+static void copy_verdicts(postroom_delivery *item, const postroom_delivery *said,
+			  const struct pr_flight *flight)
 {
 	char unknown[80];
 
@@ -88,27 +89,29 @@ static void take_over(postroom_delivery *item, const postroom_delivery *said,
 					    : POSTROOM_DELAY_MAX_MS;
 		return;
 	}
-	snprintf(unknown, sizeof(unknown), "the callback gave %d as its verdict, which is none",
+	snprintf(unknown, sizeof(unknown), "the callback returned an invalid verdict: %d",
 		 (int)said->verdict);
 	pr_sink_judge(item, 1, POSTROOM_FAILED, flight, unknown);
 }
 
-static void hand_over(const struct callback_sink *sink, const struct wave *wave,
-		      postroom_delivery *items, const struct pr_flight *flight)
+static void call_publish(const struct callback_sink *sink, const struct wave *wave,
+			 postroom_delivery *items, const struct pr_flight *flight)
 {
 	struct postroom_flight call = { .flight = flight };
 	bool tried = false;
 
-	for (size_t i = 0; i < wave->count; i++)
-		wave->copies[i] = items[wave->at[i]];
-	sink->callback.publish(sink->callback.context, wave->copies, wave->count, &call);
 	for (size_t i = 0; i < wave->count; i++) {
-		take_over(&items[wave->at[i]], &wave->copies[i], flight);
+		wave->copies[i] = items[wave->at[i]];
+		wave->handed[i] = &wave->copies[i];
+	}
+	sink->callback.publish(sink->callback.context, wave->handed, wave->count, &call);
+	for (size_t i = 0; i < wave->count; i++) {
+		copy_verdicts(&items[wave->at[i]], &wave->copies[i], flight);
 		tried = tried || items[wave->at[i]].verdict != POSTROOM_UNTRIED;
 	}
 	if (!tried && pr_flight_may_begin(flight))
 		pr_sink_judge(&items[wave->at[0]], 1, POSTROOM_UNREACHABLE, flight,
-			      "the callback tried none of the messages it was given");
+			      "the callback tried none of its messages");
 }
 
 static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
@@ -117,12 +120,12 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 	struct wave wave = { 0 };
 
 	(void)err;
-	if (!begin_wave(&wave, items, count, flight->arena)) {
+	if (!begin_round(&wave, items, count, flight->arena)) {
 		pr_sink_judge(items, count, POSTROOM_UNREACHABLE, flight, "out of memory");
 		return POSTROOM_OK;
 	}
-	for (; wave.count > 0 && pr_flight_may_begin(flight); go_on(&wave, items))
-		hand_over((struct callback_sink *)sink, &wave, items, flight);
+	for (; wave.count > 0 && pr_flight_may_begin(flight); next_round(&wave, items))
+		call_publish((struct callback_sink *)sink, &wave, items, flight);
 	return POSTROOM_OK;
 }
 

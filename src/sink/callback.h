@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The embedding program's own function as a sink; see <postroom/relay.h>. */
+/* A function of the embedding program as a sink; see <postroom/relay.h>. */
 #ifndef PR_SINK_CALLBACK_H
 #define PR_SINK_CALLBACK_H
 

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * us ── guard ── shell (or another program) ── whatever it starts
+ * us ── guard ── shell (or another program) ── its descendants
  *
- * The guard is a fork of ours that never becomes another program. It exists
- * because nobody else can end a shell's descendants when we are killed: a
- * process is told of its parent's death, but not of its grandparent's.
+ * The guard is a fork of ours that never executes another program. It ends the descendants of the
+ * shell when we are killed: the kernel signals the death of a parent, but not of a grandparent.
  *
  * 1. After fork() only async-signal-safe calls: other threads may hold any lock.
- * 2. Signals are blocked across fork(), so that our handlers never run in the
- *    guard. It takes them one by one: TERM is passed on to the shell's group,
- *    USR1 (we ask for it, or we are dead) kills that group.
- * 3. The guard ends as the shell has ended. If the group was asked to end, it
- *    first waits for every descendant, so that each may tidy up.
- * 4. Whatever happens, a guard that was started is reaped, and signalled only
- *    before that.
- * 5. Descendants may outlive the shell with our pipes in their hands; unless the
- *    group is being ended, nobody waits for them.
+ * 2. Signals are blocked across fork(), so that our handlers never run in the guard. It handles
+ * them
+ *    one by one: TERM is forwarded to the shell's group, USR1 (we request it, or we are dead) kills
+ *    that group.
+ * 3. The guard ends with the status of the shell. If the group was asked to end, it first waits for
+ *    every descendant, so that each can clean up.
+ * 4. Every guard that was started is reaped, and is signalled only before that.
+ * 5. Descendants may outlive the shell and hold our pipes. Unless the group is being ended, nothing
+ *    waits for them.
  */
 #include "sink/child.h"
 
@@ -30,7 +29,7 @@
 
 #define SHELL "/bin/sh"
 
-/* More than a pipe holds; a descendant that writes for ever must not keep us reading. */
+/* More than a pipe holds; a descendant that never stops writing must not keep us reading. */
 #define READS_AT_ONCE 16
 #define READ_SIZE ((size_t)16 * 1024)
 
@@ -64,7 +63,7 @@ int pr_child_check(struct pr_err *err)
 			err, POSTROOM_SINK,
 			"exec: this system has no pidfd_open (Linux 5.3 or later has it)");
 	close(fd);
-	/* Nobody has this one. */
+	/* No process has this id. */
 	if (!close_from(~0U))
 		return pr_err_errno(
 			err, POSTROOM_SINK,
@@ -77,18 +76,19 @@ int pr_child_check(struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-/* _exit() by number: ThreadSanitizer hooks it and misses in a fork the threads of the original. */
+/* _exit() by number: ThreadSanitizer intercepts it, and expects the threads of the original in a
+ * fork. */
 __attribute__((noreturn)) static void leave(int status)
 {
 	for (;;)
 		syscall(SYS_exit_group, status);
 }
 
-/* In the child, about what kept it from becoming the program. */
+/* In the child: writes why the program could not be executed. */
 __attribute__((noreturn)) static void refuse(const struct pr_program *program, const char *why,
 					     int status)
 {
-	const char *const words[] = { program->file, " can not be started", why, "\n" };
+	const char *const words[] = { program->file, " cannot be started", why, "\n" };
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
 		ssize_t written = write(STDERR_FILENO, words[i], strlen(words[i]));
@@ -113,17 +113,19 @@ __attribute__((noreturn)) static void become(const struct pr_program *program)
 		refuse(program, ": it was not found", PR_CHILD_NOT_FOUND);
 	if (errno == EACCES)
 		refuse(program, ": it may not be executed", PR_CHILD_NOT_EXECUTABLE);
-	refuse(program, errno == E2BIG ? ": command and environment are too long" : "",
-	       PR_CHILD_NOT_EXECUTABLE);
+	if (errno == E2BIG)
+		refuse(program, ": command and environment are too long",
+		       program->too_long ? program->too_long : PR_CHILD_NOT_EXECUTABLE);
+	refuse(program, "", PR_CHILD_NOT_EXECUTABLE);
 }
 
-/* Ends as somebody else has. */
+/* Ends with the same status as another process. */
 __attribute__((noreturn)) static void end_like(int status)
 {
 	sigset_t all;
 
 	if (WIFSIGNALED(status)) {
-		prctl(PR_SET_DUMPABLE, 0); /* the core would be ours */
+		prctl(PR_SET_DUMPABLE, 0); /* a core dump would be ours */
 		signal(WTERMSIG(status), SIG_DFL);
 		kill(getpid(), WTERMSIG(status));
 		sigfillset(&all);
@@ -133,7 +135,7 @@ __attribute__((noreturn)) static void end_like(int status)
 	leave(WEXITSTATUS(status));
 }
 
-/* True once the shell has ended and nobody is left to be waited for. */
+/* True once the shell has ended and there is no descendant to wait for. */
 static bool all_done(pid_t shell, bool *shell_done, int *shell_status, bool wait_for_all)
 {
 	int status;
@@ -176,27 +178,28 @@ __attribute__((noreturn)) static void guard(const struct pr_program *program, co
 	int above[3];
 	pid_t shell;
 
-	setpgid(0, 0); /* whoever kills our whole group leaves the guard to do its work */
+	setpgid(0, 0); /* a signal to our whole group must not reach the guard */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	prctl(PR_SET_PDEATHSIG, SIGUSR1);
 	if (getppid() != parent)
-		leave(PR_CHILD_NOT_EXECUTABLE); /* it was gone before the line above */
-	/* Our own standard streams may have been closed, and the pipes be 0 to 2. */
+		leave(PR_CHILD_NOT_EXECUTABLE); /* we were gone before the line above */
+	/* Our standard streams may have been closed, so the pipes may be 0 to 2. */
 	for (int i = 0; i < 3; i++)
 		above[i] = fcntl(streams[i], F_DUPFD, 3);
-	/* Better no command than one with streams of ours. */
+	/* Better no command than one with our descriptors. */
 	for (int i = 0; i < 3; i++) {
 		if (above[i] < 0 || dup2(above[i], i) < 0)
 			leave(PR_CHILD_NOT_EXECUTABLE);
 	}
 	if (!close_from(3))
-		refuse(program, ": without close_range it has our files", PR_CHILD_NOT_EXECUTABLE);
+		refuse(program, ": without close_range it would inherit our files",
+		       PR_CHILD_NOT_EXECUTABLE);
 	shell = _Fork();
 	if (shell == 0)
 		become(program);
 	if (shell < 0)
-		refuse(program, ": no more processes", PR_CHILD_NOT_EXECUTABLE);
-	setpgid(shell, shell); /* both do it: whoever comes first, the group is there */
+		refuse(program, ": cannot create another process", PR_CHILD_NOT_EXECUTABLE);
+	setpgid(shell, shell); /* both processes do it, so that the group exists in either order */
 	close_from(0);
 	watch_over(shell);
 }
@@ -234,8 +237,8 @@ static pid_t fork_child(const struct pr_program *program, const int streams[3])
 	return pid;
 }
 
-/* The guard can not be watched: as if it had never been started. */
-static void abandon(pid_t pid)
+/* The guard cannot be watched: it is treated as never started. */
+static void kill_child(pid_t pid)
 {
 	int code = errno;
 
@@ -245,7 +248,8 @@ static void abandon(pid_t pid)
 	errno = code;
 }
 
-static bool start(struct pr_child *child, const struct pr_program *program, const int streams[3])
+static bool start_guard(struct pr_child *child, const struct pr_program *program,
+			const int streams[3])
 {
 	child->pid = fork_child(program, streams);
 	if (child->pid < 0)
@@ -253,7 +257,7 @@ static bool start(struct pr_child *child, const struct pr_program *program, cons
 	child->pidfd = open_pidfd(child->pid);
 	if (child->pidfd >= 0)
 		return true;
-	abandon(child->pid);
+	kill_child(child->pid);
 	return false;
 }
 
@@ -261,17 +265,18 @@ int pr_child_start(struct pr_child *child, const char *command, char *const *env
 		   const void *input, size_t len, struct pr_err *err)
 {
 	const char *const arguments[] = { "sh", "-c", command, NULL };
-	const struct pr_program shell = { SHELL, (char *const *)arguments, environment };
+	const struct pr_program shell = { SHELL, (char *const *)arguments, environment,
+					  PR_CHILD_TOO_LONG };
 	int ours[3] = { -1, -1, -1 }, theirs[3] = { -1, -1, -1 };
 	bool good;
 
 	*child = (struct pr_child){ .pidfd = -1, .input = input, .input_left = len, .status = -1 };
-	good = make_pipes(ours, theirs) && start(child, &shell, theirs);
+	good = make_pipes(ours, theirs) && start_guard(child, &shell, theirs);
 	child->in = ours[0];
 	child->out.fd = ours[1];
 	child->err.fd = ours[2];
 	if (!good) {
-		pr_err_errno(err, POSTROOM_SINK, "exec: " SHELL " can not be started");
+		pr_err_errno(err, POSTROOM_SINK, "exec: " SHELL " cannot be started");
 		close_fd(&child->in);
 		close_fd(&child->out.fd);
 		close_fd(&child->err.fd);
@@ -289,9 +294,9 @@ int pr_child_spawn(struct pr_child *child, const struct pr_program *program, con
 	*child = (struct pr_child){
 		.pidfd = -1, .in = -1, .out.fd = -1, .err.fd = -1, .status = -1
 	};
-	if (start(child, program, streams))
+	if (start_guard(child, program, streams))
 		return POSTROOM_OK;
-	return pr_err_errno(err, POSTROOM_SINK, "%s can not be started", program->file);
+	return pr_err_errno(err, POSTROOM_SINK, "%s cannot be started", program->file);
 }
 
 void pr_child_watch(const struct pr_child *child, struct pollfd fds[PR_CHILD_FDS])
@@ -302,7 +307,7 @@ void pr_child_watch(const struct pr_child *child, struct pollfd fds[PR_CHILD_FDS
 	fds[WATCH_EXIT] = (struct pollfd){ .fd = child->pidfd, .events = POLLIN };
 }
 
-static void feed(struct pr_child *child)
+static void write_input(struct pr_child *child)
 {
 	while (child->input_left > 0) {
 		ssize_t n = write(child->in, child->input, child->input_left);
@@ -312,14 +317,14 @@ static void feed(struct pr_child *child)
 		if (n < 0 && errno == EAGAIN)
 			return;
 		if (n < 0)
-			break; /* it reads no more, which is its own affair */
+			break; /* the command no longer reads its input, which is allowed */
 		child->input += n;
 		child->input_left -= (size_t)n;
 	}
 	close_fd(&child->in);
 }
 
-static void keep_beginning(struct pr_child_text *text, const char *data, size_t len)
+static void store_beginning(struct pr_child_text *text, const char *data, size_t len)
 {
 	size_t room = sizeof(text->data) - text->len;
 	size_t kept = len < room ? len : room;
@@ -329,7 +334,7 @@ static void keep_beginning(struct pr_child_text *text, const char *data, size_t 
 	text->dropped += len - kept;
 }
 
-static void keep_end(struct pr_child_text *text, const char *data, size_t len)
+static void store_end(struct pr_child_text *text, const char *data, size_t len)
 {
 	size_t size = sizeof(text->data);
 	size_t kept = len < size ? len : size;
@@ -341,8 +346,8 @@ static void keep_end(struct pr_child_text *text, const char *data, size_t len)
 	text->len = stay + kept;
 }
 
-static void listen_to(struct pr_child_text *text,
-		      void (*keep)(struct pr_child_text *, const char *, size_t))
+static void read_output(struct pr_child_text *text,
+			void (*keep)(struct pr_child_text *, const char *, size_t))
 {
 	char data[READ_SIZE];
 
@@ -377,8 +382,8 @@ static void reap(struct pr_child *child)
 		child->signal = WTERMSIG(status);
 	else
 		child->status = WEXITSTATUS(status);
-	listen_to(&child->out, keep_beginning);
-	listen_to(&child->err, keep_end);
+	read_output(&child->out, store_beginning);
+	read_output(&child->err, store_end);
 	close_fd(&child->in);
 	close_fd(&child->out.fd);
 	close_fd(&child->err.fd);
@@ -388,11 +393,11 @@ static void reap(struct pr_child *child)
 bool pr_child_serve(struct pr_child *child, const struct pollfd fds[PR_CHILD_FDS], int64_t now_us)
 {
 	if (fds[WATCH_IN].revents)
-		feed(child);
+		write_input(child);
 	if (fds[WATCH_OUT].revents)
-		listen_to(&child->out, keep_beginning);
+		read_output(&child->out, store_beginning);
 	if (fds[WATCH_ERR].revents)
-		listen_to(&child->err, keep_end);
+		read_output(&child->err, store_end);
 	if (fds[WATCH_EXIT].revents) {
 		reap(child);
 		return true;

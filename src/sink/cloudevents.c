@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. Nothing of a message can leave its place in a header: what is not printable
- *    ASCII is percent-encoded, line breaks included.
- *    Taken out of one, it can hold anything but a NUL.
+ * 1. No attribute can break out of its header: bytes that are not printable
+ *    ASCII are percent-encoded, line breaks included.
+ *    A decoded value can contain any byte except NUL.
  * 2. JSON is passed on as the text that was enqueued.
  */
 #include "sink/cloudevents.h"
@@ -53,7 +53,7 @@ void pr_ce_take_header_value(struct pr_buf *out, const char *value)
 	pr_buf_puts(out, value);
 }
 
-/* A URI reference: what may not stand in a segment of its path is encoded. */
+/* A URI reference: bytes that a path segment cannot contain are encoded. */
 static void put_source(struct pr_buf *out, const char *ns)
 {
 	pr_buf_puts(out, "/postroom/");
@@ -120,7 +120,8 @@ void pr_ce_put_json(struct pr_buf *out, const struct pr_ce *ce, const postroom_d
 		pr_buf_puts(out, ",\"data\":");
 		pr_buf_append(out, item->payload, item->payload_len);
 	} else {
-		/* Of another type, a string is the content itself: the same bytes as in binary mode. */
+		/* With another content type, a string is the content: the same bytes as in binary
+		 * mode. */
 		pr_buf_puts(out, ",\"data\":");
 		pr_json_put_stringn(out, item->payload, item->payload_len);
 	}

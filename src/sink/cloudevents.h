@@ -4,7 +4,7 @@
  *
  *	specversion	1.0
  *	id		the message's id
- *	source		/postroom/NAMESPACE, or what the sink's settings say
+ *	source		/postroom/NAMESPACE, or from the sink's settings
  *	type		the topic
  *	time		when it was enqueued
  *	subject		the key, if it has one
@@ -17,7 +17,7 @@
 #include "base/buf.h"
 #include "base/time.h"
 
-#include <postroom/store.h>
+#include "core/delivery.h"
 
 #define PR_CE_MAX 8
 
@@ -26,21 +26,22 @@ struct pr_ce_attribute {
 	const char *value; /* UTF-8, as it is */
 };
 
-/* Values point into the message and into this. */
+/* Values point into the message and into this struct. */
 struct pr_ce {
 	struct pr_ce_attribute attributes[PR_CE_MAX];
 	size_t count;
 	char time[PR_RFC3339_SIZE];
 };
 
-/* source NULL: made of the namespace, in scratch, which must then live as long as ce. */
+/* source NULL: built from the namespace, in scratch, which must then live as long as ce. */
 void pr_ce_fill(struct pr_ce *ce, const postroom_delivery *item, const char *source,
 		struct pr_buf *scratch);
 
-/* Appends a value as the binding for HTTP wants it in a header: printable ASCII, the rest as %XX. */
+/* Appends a value as the HTTP binding requires it in a header: printable ASCII, other bytes as %XX.
+ */
 void pr_ce_put_header_value(struct pr_buf *out, const char *value);
 
-/* Appends what such a value says; one that would not be text stays as it is. */
+/* Appends the decoded value; a value that would not be valid text is appended unchanged. */
 void pr_ce_take_header_value(struct pr_buf *out, const char *value);
 
 /* Appends the whole event in the JSON format. */

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exec: runs a shell command once a message.
+ * exec: runs a shell command for each message.
  *
- * 1. As many at once as the flight says, begun in the order of the batch.
- * 2. Of one key only one runs at a time, in order, and only after the one before
- *    it was delivered: what follows a failure stays UNTRIED.
+ * 1. As many commands run concurrently as the flight allows, begun in the order of the batch.
+ * 2. One command per key runs at a time, in order, and only after the previous one was delivered:
+ *    messages behind a failure stay UNTRIED.
  * 3. No child outlives publish().
- * 4. A verdict comes from the command's end alone: 0 delivered, 65 rejected, 126
- *    and 127 (not executable, not found) unreachable, all else failed. What has lost
- *    its lease is made to end, and stays UNTRIED.
+ * 4. The verdict depends only on how the command ended: 0 delivered; 65 (or variables that are too
+ *    long for any command) rejected; 126 and 127 (not executable, not found) unreachable; all
+ *    others failed. A command that lost its lease is ended and stays UNTRIED.
  *
- * The child sees our environment and POSTROOM_…; each of those is always set,
- * and empty where the message has none.
+ * The child has our environment and POSTROOM_…; each of those is always set, and empty if the
+ * message has no such attribute.
  */
 #include "base/text.h"
 #include "base/time.h"
+#include "sink/attributes.h"
 #include "sink/child.h"
 #include "sink/queue.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,17 +29,20 @@
 #define RUNNING_MAX 64
 #define RUNNING_DEFAULT 8
 
-/* Between TERM and KILL, but never more than a part of the timeout: the lease has to outlast both. */
+/* Time between TERM and KILL. It is only a part of the timeout, because the lease must outlast
+ * both. */
 #define KILL_AFTER_MS 2000
 
-#define EXIT_REJECTED 65
+#define EXIT_REJECTED PR_CHILD_TOO_LONG
+
+#define COMMAND_MAX (128 * 1024) /* Linux limit for one argument */
 
 struct run {
 	struct pr_child child;
 	postroom_delivery *item; /* NULL: free */
 	int64_t deadline_us;
-	const char *cut_short; /* why it was made to end, or NULL */
-	bool lost; /* because it is no longer ours */
+	const char *cut_short; /* why it was ended, or NULL */
+	bool lost;	       /* because its lease was lost */
 };
 
 static const char *const variables[] = {
@@ -57,7 +62,7 @@ static const char *const variables[] = {
 
 struct exec_sink {
 	struct pr_sink sink;
-	char **environment; /* ours, then VARIABLES places, then NULL */
+	char **environment; /* our environment, then VARIABLES entries, then NULL */
 	size_t own_count;
 	struct pr_buf variables;
 	struct run runs[RUNNING_MAX];
@@ -83,6 +88,11 @@ static int open_exec(struct pr_sink *sink, struct pr_err *err)
 	if (sink->target[strspn(sink->target, " \t\n")] == '\0')
 		return pr_err_set(err, POSTROOM_SINK, "exec: needs a command, as in %s",
 				  pr_sink_exec.example);
+	/* It would be too long for every message, and each message would be rejected. */
+	if (strlen(sink->target) >= COMMAND_MAX)
+		return pr_err_set(err, POSTROOM_SINK,
+				  "exec: the command is longer than %d bytes; put it into a script",
+				  COMMAND_MAX - 1);
 	if (pr_child_check(err) < 0)
 		return err->status;
 	while (environ && environ[count])
@@ -105,28 +115,20 @@ static void close_exec(struct pr_sink *sink)
 	pr_buf_release(&exec->variables);
 }
 
-/* fork() copies it all, so that one set of variables serves every message in turn. */
+/* fork() copies the variables, so that one set serves all messages. */
 static bool set_variables(struct exec_sink *exec, const postroom_delivery *item)
 {
 	char attempt[16], claim[24];
 	const char *const values[VARIABLES] = {
-		item->id,
-		item->topic,
-		item->key,
-		item->ns,
-		item->tenant_id,
-		item->dedupe_key,
-		item->correlation_id,
-		attempt,
-		claim,
-		item->headers,
+		item->id,	    item->topic,	  item->key, item->ns, item->tenant_id,
+		item->dedupe_key,   item->correlation_id, attempt,   claim,    item->headers,
 		item->content_type,
 	};
 	struct pr_buf *text = &exec->variables;
 	char *at;
 
 	snprintf(attempt, sizeof(attempt), "%d", item->attempt);
-	snprintf(claim, sizeof(claim), "%" PRId64, item->fence);
+	snprintf(claim, sizeof(claim), "%" PRId64, item->fencing_token);
 	pr_buf_reset(text);
 	for (size_t i = 0; i < VARIABLES; i++) {
 		pr_buf_puts(text, variables[i]);
@@ -144,7 +146,11 @@ static bool set_variables(struct exec_sink *exec, const postroom_delivery *item)
 	return true;
 }
 
-static void begin(struct exec_sink *exec, postroom_delivery *item, const struct pr_flight *flight)
+/* An environment variable can contain any text. */
+static const struct pr_protocol protocol = { .name = "exec" };
+
+static void begin_run(struct exec_sink *exec, postroom_delivery *item,
+		      const struct pr_flight *flight)
 {
 	struct run *run = exec->runs;
 	const void *input = item->body ? item->body : item->payload;
@@ -153,6 +159,13 @@ static void begin(struct exec_sink *exec, postroom_delivery *item, const struct 
 
 	while (run->item)
 		run++;
+	if (pr_attributes_check(item, &protocol, &exec->variables, &err) < 0) {
+		pr_sink_judge(item, 1,
+			      err.status == POSTROOM_INVALID ? POSTROOM_REJECTED
+							     : POSTROOM_UNREACHABLE,
+			      flight, err.text);
+		return;
+	}
 	if (!set_variables(exec, item))
 		pr_err_nomem(&err);
 	else
@@ -188,9 +201,10 @@ static size_t trimmed(const char *text, size_t len)
 	return len;
 }
 
-/* How it ended, then the end of what it said: the reason is cut at its own end, so this must fit. */
-static void judge(const struct run *run, postroom_verdict verdict, const char *ending,
-		  const struct pr_flight *flight)
+/* The reason: how it ended, then the end of its output. A reason is truncated at its end, so this
+ * must fit. */
+static void set_verdict(const struct run *run, postroom_verdict verdict, const char *ending,
+			const struct pr_flight *flight)
 {
 	static const char more[] = "…";
 	const struct pr_child_text *said = &run->child.err;
@@ -227,7 +241,7 @@ static void log_output(const struct run *run, struct pr_log *log)
 	pr_log_end(log);
 }
 
-static void finish(struct exec_sink *exec, struct run *run, const struct pr_flight *flight)
+static void finish_run(struct exec_sink *exec, struct run *run, const struct pr_flight *flight)
 {
 	const struct pr_child *child = &run->child;
 	postroom_verdict verdict = POSTROOM_FAILED;
@@ -243,15 +257,14 @@ static void finish(struct exec_sink *exec, struct run *run, const struct pr_flig
 		verdict = POSTROOM_DELIVERED;
 	else if (child->status == EXIT_REJECTED)
 		verdict = POSTROOM_REJECTED;
-	else if (child->status == PR_CHILD_NOT_EXECUTABLE ||
-		 child->status == PR_CHILD_NOT_FOUND)
+	else if (child->status == PR_CHILD_NOT_EXECUTABLE || child->status == PR_CHILD_NOT_FOUND)
 		verdict = POSTROOM_UNREACHABLE;
 
-	/* What is lost whoever has it now will judge. */
+	/* A lost message is judged by its new worker. */
 	if (!run->lost && verdict == POSTROOM_DELIVERED)
 		pr_sink_judge(run->item, 1, verdict, flight, NULL);
 	else if (!run->lost)
-		judge(run, verdict, ending, flight);
+		set_verdict(run, verdict, ending, flight);
 	run->item = NULL;
 	exec->running--;
 }
@@ -263,8 +276,8 @@ static int64_t kill_after_ms(const struct pr_flight *flight)
 	return part_ms < KILL_AFTER_MS ? part_ms : KILL_AFTER_MS;
 }
 
-/* Ends what has had its time. */
-static void enforce(struct run *run, const struct pr_flight *flight, int64_t now_us)
+/* Ends commands that have timed out. */
+static void end_overdue(struct run *run, const struct pr_flight *flight, int64_t now_us)
 {
 	char limit[PR_DURATION_SIZE];
 
@@ -292,8 +305,8 @@ static int64_t next_due(const struct run *run)
 	return run->cut_short ? run->child.kill_us : run->deadline_us;
 }
 
-/* Waits until something happens to one of the runs, and does what follows from it. */
-static void attend(struct exec_sink *exec, const struct pr_flight *flight)
+/* Waits for an event of a run, and handles it. */
+static void wait_for_runs(struct exec_sink *exec, const struct pr_flight *flight)
 {
 	struct pollfd fds[1 + RUNNING_MAX * PR_CHILD_FDS];
 	struct run *watched[RUNNING_MAX];
@@ -314,9 +327,9 @@ static void attend(struct exec_sink *exec, const struct pr_flight *flight)
 	now_us = pr_mono_us();
 	for (size_t i = 0; i < count; i++) {
 		if (pr_child_serve(&watched[i]->child, fds + 1 + i * PR_CHILD_FDS, now_us))
-			finish(exec, watched[i], flight);
+			finish_run(exec, watched[i], flight);
 		else
-			enforce(watched[i], flight, now_us);
+			end_overdue(watched[i], flight, now_us);
 	}
 }
 
@@ -344,13 +357,33 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 			next = pr_queue_next(&queue, flight);
 			if (next == PR_SINK_NONE)
 				break;
-			begin(exec, &items[next], flight);
+			begin_run(exec, &items[next], flight);
 		}
 		if (exec->running == 0)
 			break;
-		attend(exec, flight);
+		wait_for_runs(exec, flight);
 	}
 	return POSTROOM_OK;
+}
+
+/* Only a program with a path can be checked: the shell searches the others. */
+static void probe(struct pr_sink *sink, const struct pr_flight *flight, struct pr_checkup *checkup)
+{
+	const char *begin = sink->target + strspn(sink->target, " \t\n");
+	size_t len = strcspn(begin, " \t\n");
+	char program[4096];
+
+	(void)flight;
+	snprintf(program, sizeof(program), "%.*s", (int)len, begin);
+	if (!strchr(program, '/') || program[strcspn(program, "\"'$`;&|<>()*?=\\~")] != '\0' ||
+	    access(program, X_OK) == 0)
+		return;
+	pr_found(checkup, PR_LEVEL_PROBLEM, "\"%s\" cannot be run", program);
+	pr_found_detail(checkup, "%s. Messages wait in the outbox.", strerror(errno));
+	pr_found_advice(checkup,
+			"The operator installs the program, makes it executable, or corrects "
+			"the URL of the sink. A relative path starts where the relay starts.");
+	pr_found_command(checkup, "chmod +x '%s'", program);
 }
 
 static const char *const schemes[] = { "exec", NULL };
@@ -365,5 +398,6 @@ const struct pr_sink_ops pr_sink_exec = {
 	.params = params,
 	.open = open_exec,
 	.publish = publish,
+	.probe = probe,
 	.close = close_exec,
 };

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file: one JSON object a line, appended.
+ * file: appends one JSON object per line.
  *
- * 1. A batch is written under the file's lock, so that any number of workers
- *    and relays may append to one file.
- * 2. Whoever has the lock begins at the start of a line: a torn last line, left
- *    by a relay that was killed, is ended first.
- * 3. A batch is in the file as a whole, and on the disk unless sync=no, before
- *    any of it is DELIVERED. What could not be written is cut off again.
- * 4. Nothing is written to a file that no longer has this name: it would go
- *    down with it.
- * 5. A lock that others have in turn is no outage: whoever misses it has not been
- *    tried. One that nobody writes under is.
+ * 1. A batch is written under the file's lock, so that any number of workers and relays may append
+ *    to one file.
+ * 2. A writer begins at the start of a line: if a killed relay left a torn last line, it is ended
+ *    first.
+ * 3. A batch is completely in the file, and on the disk unless sync=no, before any of it is
+ *    DELIVERED. A partial write is truncated.
+ * 4. Nothing is written to a file that no longer has this name: it would be lost with it.
+ * 5. A lock that others hold in turn is not an outage: messages that missed it are untried. A lock
+ *    under which nothing is written is an outage.
  *
  * Past a limit on file sizes a write raises SIGXFSZ: the program must ignore it.
  */
 #include "base/time.h"
-#include "sink/sink.h"
+#include "sink/lines.h"
 #include "sink/target.h"
 
 #include <errno.h>
@@ -35,7 +34,7 @@ struct file_sink {
 	struct pr_sink sink;
 	bool sync;
 	const char *path;
-	int fd; /* -1: to be opened again */
+	int fd; /* -1: to be reopened */
 	struct pr_buf lines;
 };
 
@@ -46,7 +45,7 @@ static void close_fd(struct file_sink *file)
 	file->fd = -1;
 }
 
-/* A new file is only safe when its name is on the disk too. */
+/* A new file is durable only when its directory entry is on the disk too. */
 static void sync_directory(const char *path)
 {
 	char *copy = strdup(path);
@@ -54,7 +53,7 @@ static void sync_directory(const char *path)
 
 	free(copy);
 	if (fd >= 0) {
-		fsync(fd); /* some file systems can not, and have no need to */
+		fsync(fd); /* some file systems do not support it, and do not need it */
 		close(fd);
 	}
 }
@@ -63,10 +62,10 @@ static int open_fd(struct file_sink *file, struct pr_err *err)
 {
 	struct stat st;
 
-	/* O_NONBLOCK: not to hang on what turns out to be a FIFO or a device. */
-	file->fd = open(file->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+	/* O_NONBLOCK: opening a FIFO or a device must not block. */
+	file->fd = open(file->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0640);
 	if (file->fd < 0)
-		return pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" can not be opened%s",
+		return pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" cannot be opened%s",
 				    file->path,
 				    errno == ENOENT ? " (does its directory exist?)" : "");
 	if (fstat(file->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
@@ -95,7 +94,7 @@ static int open_file(struct pr_sink *sink, struct pr_err *err)
 	if (pr_target_is_template(file->path))
 		return pr_err_set(
 			err, POSTROOM_SINK,
-			"file: all messages go to one file: its path can not hold {topic} "
+			"file: all messages go to one file: its path cannot contain {topic} "
 			"and the like");
 	return open_fd(file, err);
 }
@@ -108,7 +107,7 @@ static void close_file(struct pr_sink *sink)
 	pr_buf_release(&file->lines);
 }
 
-/* The next batch opens the path anew. */
+/* The next batch reopens the path. */
 static void reopen(struct pr_sink *sink)
 {
 	close_fd((struct file_sink *)sink);
@@ -129,11 +128,11 @@ static off_t size_of(const struct file_sink *file)
 	return fstat(file->fd, &st) == 0 ? st.st_size : 0;
 }
 
-/* Takes the lock of the file that has the path now. POSTROOM_STOPPED: it was not even tried. */
+/* Locks the file that has the path now. POSTROOM_STOPPED: no attempt was made. */
 static int take_lock(struct file_sink *file, const struct pr_flight *flight, struct pr_err *err)
 {
-	int status = pr_err_set(err, POSTROOM_STOPPED, "no time to begin");
-	off_t size = -1; /* when the lock was missed first */
+	int status = pr_err_set(err, POSTROOM_STOPPED, "no time left to begin");
+	off_t size = -1; /* when the lock was first found taken */
 	struct pollfd none[1];
 
 	while (pr_flight_may_begin(flight)) {
@@ -142,7 +141,7 @@ static int take_lock(struct file_sink *file, const struct pr_flight *flight, str
 		if (flock(file->fd, LOCK_EX | LOCK_NB) == 0) {
 			if (still_named(file))
 				return POSTROOM_OK;
-			close_fd(file); /* moved away or deleted; the lock goes with it */
+			close_fd(file); /* renamed or deleted; closing it releases the lock */
 		} else if (errno == EWOULDBLOCK) {
 			status = pr_err_set(err, POSTROOM_BUSY,
 					    "file: \"%s\" is locked by another process, which "
@@ -151,7 +150,7 @@ static int take_lock(struct file_sink *file, const struct pr_flight *flight, str
 			size = size < 0 ? size_of(file) : size;
 			pr_flight_poll(flight, none, 1, pr_mono_us() + LOCK_PAUSE_MS * 1000);
 		} else {
-			return pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" can not be locked",
+			return pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" cannot be locked",
 					    file->path);
 		}
 	}
@@ -183,21 +182,21 @@ static bool write_all(int fd, const char *data, size_t len)
 	return true;
 }
 
-/* With the lock held. lines begins with a line break that ends a torn line. */
+/* Requires the lock. lines begins with a line break that ends a torn line. */
 static int append(struct file_sink *file, struct pr_err *err)
 {
 	struct stat st;
 	size_t skip;
 
 	if (fstat(file->fd, &st) < 0)
-		return pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" can not be read", file->path);
+		return pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" cannot be read", file->path);
 	skip = ends_well(file->fd, st.st_size) ? 1 : 0;
 	if (!write_all(file->fd, file->lines.data + skip, file->lines.len - skip) ||
 	    (file->sync && fdatasync(file->fd) < 0)) {
-		pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" can not be written", file->path);
+		pr_err_errno(err, POSTROOM_SINK, "file: \"%s\" cannot be written", file->path);
 		/* If this fails too, the next batch ends the torn line. */
 		if (ftruncate(file->fd, st.st_size) < 0)
-			pr_err_prefix(err, "half a line stays behind");
+			pr_err_prefix(err, "a partial line remains");
 		return err->status;
 	}
 	return POSTROOM_OK;
@@ -211,7 +210,7 @@ static int publish_lines(struct file_sink *file, const struct pr_flight *flight,
 		return status;
 	status = append(file, err);
 	if (status < 0)
-		close_fd(file); /* a descriptor whose flush has failed is not to be trusted again */
+		close_fd(file); /* a descriptor whose fsync has failed must not be used again */
 	else
 		flock(file->fd, LOCK_UN);
 	return status;
@@ -222,22 +221,44 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 {
 	struct file_sink *file = (struct file_sink *)sink;
 	struct pr_err failure = { 0 };
+	struct pr_lines lines;
 	int status;
 
 	(void)err;
 	pr_buf_putc(&file->lines, '\n');
-	for (size_t i = 0; i < count; i++)
-		pr_sink_put_line(&file->lines, &items[i]);
-	if (file->lines.failed)
+	if (!pr_lines_put(&file->lines, items, count, flight, &lines))
 		status = pr_err_nomem(&failure);
 	else
 		status = publish_lines(file, flight, &failure);
 	if (status == POSTROOM_OK)
-		pr_sink_judge(items, count, POSTROOM_DELIVERED, flight, NULL);
-	else if (status != POSTROOM_STOPPED)
+		pr_lines_judge(&lines, lines.count, items, count, flight);
+	else if (status == POSTROOM_STOPPED)
+		pr_sink_judge(items, count, POSTROOM_UNTRIED, flight, NULL);
+	else
 		pr_sink_judge(items, count, POSTROOM_UNREACHABLE, flight, failure.text);
-	pr_sink_trim(&file->lines);
+	pr_buf_trim(&file->lines);
 	return POSTROOM_OK;
+}
+
+/* Opening would create the file, so only its permissions are checked. */
+static void probe(struct pr_sink *sink, const struct pr_flight *flight, struct pr_checkup *checkup)
+{
+	const char *path = sink->url.path;
+	char *copy = strdup(path);
+	struct stat st;
+
+	(void)flight;
+	if (stat(path, &st) == 0 ? access(path, R_OK | W_OK) < 0
+				 : !copy || access(dirname(copy), W_OK | X_OK) < 0) {
+		pr_found(checkup, PR_LEVEL_PROBLEM, "\"%s\" cannot be written", path);
+		pr_found_detail(checkup, "%s. Messages wait in the outbox.", strerror(errno));
+		pr_found_advice(checkup,
+				"The owner of the directory, or root, creates it or changes its "
+				"permissions for the user of the relay.");
+		pr_found_command(checkup, "install -d -o %d \"$(dirname '%s')\"", (int)geteuid(),
+				 path);
+	}
+	free(copy);
 }
 
 static const char *const schemes[] = { "file", NULL };
@@ -254,13 +275,15 @@ static const struct pr_param params[] = {
 
 const struct pr_sink_ops pr_sink_file = {
 	.schemes = schemes,
-	.summary = "one JSON object a line, appended to a file; opened anew on SIGHUP",
+	.summary = "one JSON object per line, appended to a file; reopened on SIGHUP",
 	.example = "file:out.ndjson",
 	.size = sizeof(struct file_sink),
 	.params = params,
 	.acts = true,
 	.open = open_file,
 	.publish = publish,
+	.probe = probe,
+	.probes_closed = true,
 	.reopen = reopen,
 	.close = close_file,
 };

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http:// and https:// send one request a message and take the answer's status
- * for the verdict.
+ * http:// and https:// send one request per message; the status of the response is the verdict.
  *
- * 1. Up to `connections` requests are under way, begun in the order of the batch;
- *    of one key only one, and only after the one before it was delivered.
- * 2. No request outlives publish(): its timeout is the flight's, and a stop that is
- *    overdue ends it. Connections outlive it, to be used again, unless all were silent.
- * 3. Where requests go is decided by the settings alone: the environment's proxies,
- *    .netrc, redirects that were not asked for, and other protocols are out of play.
- * 4. With deny_private no connection is made to an address that is not public,
- *    whatever name led to it, by redirect or not.
+ * 1. Up to `connections` requests are in flight, begun in the order of the batch; one per key, and
+ *    only after the previous one was delivered.
+ * 2. No request outlives publish(): its timeout is that of the flight, and an overdue stop ends
+ *    it. Connections outlive it for reuse, unless all were silent.
+ * 3. Only the settings decide where requests are sent: proxies of the environment, .netrc,
+ *    unrequested redirects and other protocols are not used.
+ * 4. With deny_private, no connection is made to an address that is not public, whatever name or
+ *    redirect led to it.
  */
 #include "sink/http.h"
 
@@ -28,7 +27,7 @@
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
 static CURLcode curl_ready;
 
-/* Never undone: other threads may have sinks open for as long as the process lives. */
+/* Never undone: other threads may use libcurl until the process ends. */
 static void init_curl(void)
 {
 	curl_ready = curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -44,6 +43,7 @@ static void close_http(struct pr_sink *sink)
 		curl_easy_cleanup(request->easy);
 		pr_arena_release(&request->arena);
 		pr_buf_release(&request->line);
+		pr_buf_release(&request->text);
 		pr_buf_release(&request->source);
 		pr_buf_release(&request->content);
 		pr_buf_release(&request->url);
@@ -64,11 +64,11 @@ static CURLM *make_multi(const struct pr_http *http)
 	return multi;
 }
 
-static int set_up(struct pr_http *http, struct pr_err *err)
+static int set_up_handle(struct pr_http *http, struct pr_err *err)
 {
 	pthread_once(&curl_once, init_curl);
 	if (curl_ready != CURLE_OK)
-		return pr_err_set(err, POSTROOM_SINK, "libcurl can not be used: %s",
+		return pr_err_set(err, POSTROOM_SINK, "libcurl cannot be used: %s",
 				  curl_easy_strerror(curl_ready));
 	if (pr_http_check(http, err) < 0 || pr_http_prepare(http, err) < 0 ||
 	    pr_webhook_init(&http->webhook, &http->secrets, err) < 0)
@@ -84,7 +84,7 @@ static int set_up(struct pr_http *http, struct pr_err *err)
 
 static int open_http(struct pr_sink *sink, struct pr_err *err)
 {
-	int status = set_up((struct pr_http *)sink, err);
+	int status = set_up_handle((struct pr_http *)sink, err);
 
 	if (status < 0) {
 		pr_err_prefix(err, "%s", sink->url.scheme);
@@ -106,7 +106,8 @@ static curl_socket_t open_socket(void *context, curlsocktype purpose, struct cur
 		return CURL_SOCKET_BAD;
 	}
 	fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-	/* Where others still answer, one of HTTP/2 that leads nowhere any more is for the kernel to end. */
+	/* While other connections still answer, a dead HTTP/2 connection is left for the kernel to
+	 * close. */
 	if (fd >= 0)
 		setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof(patience_ms));
 	return fd;
@@ -123,7 +124,7 @@ static void set_security(CURL *easy, const struct pr_http *http)
 		curl_easy_setopt(easy, CURLOPT_SSLCERT, http->cert);
 	if (http->key)
 		curl_easy_setopt(easy, CURLOPT_SSLKEY, http->key);
-	/* Without one, OpenSSL would ask for it on the terminal. */
+	/* Without one, OpenSSL would prompt on the terminal. */
 	curl_easy_setopt(easy, CURLOPT_KEYPASSWD, http->key_password ? http->key_password : "");
 	if (url->user[0] || url->password[0]) {
 		curl_easy_setopt(easy, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
@@ -138,7 +139,7 @@ static void set_routes(CURL *easy, const struct pr_http *http)
 
 	curl_easy_setopt(easy, CURLOPT_URL, http->url.data);
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-	/* An empty one keeps libcurl from asking the environment. */
+	/* An empty proxy keeps libcurl from using the environment's. */
 	curl_easy_setopt(easy, CURLOPT_PROXY, http->proxy ? http->proxy : "");
 	curl_easy_setopt(easy, CURLOPT_NOPROXY, "");
 	curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
@@ -148,11 +149,12 @@ static void set_routes(CURL *easy, const struct pr_http *http)
 	curl_easy_setopt(easy, CURLOPT_POSTREDIR, (long)CURL_REDIR_POST_ALL);
 	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION,
 			 (long)(tls ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
-	/* With HTTP/2 all share one connection, which takes waiting for the first to know. */
+	/* With HTTP/2, all requests share one connection, so they must wait for the first to
+	 * connect. */
 	curl_easy_setopt(easy, CURLOPT_PIPEWAIT, tls ? 1L : 0L);
 }
 
-/* All that is the same for every message. */
+/* Options that are the same for every message. */
 static bool make_easy(struct pr_http_request *request)
 {
 	const struct pr_http *http = request->http;
@@ -165,7 +167,7 @@ static bool make_easy(struct pr_http_request *request)
 	set_routes(easy, http);
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, request);
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-	/* A lookup that hangs is left to itself when its request has had its time. */
+	/* A lookup that hangs is abandoned when its request times out. */
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
 	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)http->connect_timeout_ms);
@@ -179,8 +181,8 @@ static bool make_easy(struct pr_http_request *request)
 	return true;
 }
 
-static bool start(struct pr_http_request *request, struct pr_span content,
-		  const struct pr_flight *flight)
+static bool start_request(struct pr_http_request *request, struct pr_span content,
+			  const struct pr_flight *flight)
 {
 	if (!request->easy && !make_easy(request))
 		return false;
@@ -195,7 +197,8 @@ static bool start(struct pr_http_request *request, struct pr_span content,
 	return curl_multi_add_handle(request->http->multi, request->easy) == CURLM_OK;
 }
 
-static void begin(struct pr_http *http, postroom_delivery *item, const struct pr_flight *flight)
+static void begin_request(struct pr_http *http, postroom_delivery *item,
+			  const struct pr_flight *flight)
 {
 	struct pr_http_request *request = http->requests;
 	struct pr_span content;
@@ -205,7 +208,7 @@ static void begin(struct pr_http *http, postroom_delivery *item, const struct pr
 	request->item = item;
 	if (!pr_http_write(request, flight, &content)) {
 		request->item = NULL;
-	} else if (!start(request, content, flight)) {
+	} else if (!start_request(request, content, flight)) {
 		pr_sink_judge(item, 1, POSTROOM_UNREACHABLE, flight, "out of memory");
 		request->item = NULL;
 	} else {
@@ -213,15 +216,15 @@ static void begin(struct pr_http *http, postroom_delivery *item, const struct pr
 	}
 }
 
-static void end(struct pr_http_request *request)
+static void end_request(struct pr_http_request *request)
 {
 	curl_multi_remove_handle(request->http->multi, request->easy);
 	request->item = NULL;
 	request->http->running--;
 }
 
-/* False if none was done. */
-static bool finish(struct pr_http *http, const struct pr_flight *flight)
+/* False if no request has ended. */
+static bool finish_requests(struct pr_http *http, const struct pr_flight *flight)
 {
 	size_t before = http->running;
 	CURLMsg *message;
@@ -231,19 +234,19 @@ static bool finish(struct pr_http *http, const struct pr_flight *flight)
 		char *context = NULL;
 		struct pr_http_request *request;
 
-		/* The one kind of message there is; removing the handle takes the message away. */
+		/* The only message type; removing the handle invalidates the message. */
 		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &context);
 		request = (struct pr_http_request *)(void *)context;
 		http->heard |= request->answered;
 		http->timed_out |= message->data.result == CURLE_OPERATION_TIMEDOUT;
 		pr_http_judge(request, message->data.result, flight);
-		end(request);
+		end_request(request);
 	}
 	return http->running < before;
 }
 
-static void give_up(struct pr_http *http, postroom_verdict verdict, const struct pr_flight *flight,
-		    const char *reason)
+static void cancel_requests(struct pr_http *http, postroom_verdict verdict,
+			    const struct pr_flight *flight, const char *reason)
 {
 	for (int64_t i = 0; i < http->connections; i++) {
 		struct pr_http_request *request = &http->requests[i];
@@ -251,27 +254,27 @@ static void give_up(struct pr_http *http, postroom_verdict verdict, const struct
 		if (!request->item)
 			continue;
 		pr_sink_judge(request->item, 1, verdict, flight, reason);
-		end(request);
+		end_request(request);
 	}
 }
 
-/* Moves what can move; if none gets done by that, waits until something more can. */
-static void attend(struct pr_http *http, const struct pr_flight *flight)
+/* Makes progress on all requests; if none has ended, waits for an event. */
+static void wait_for_requests(struct pr_http *http, const struct pr_flight *flight)
 {
 	struct curl_waitfd own = { .fd = -1 };
 	struct pollfd stop;
 	int running, wait_ms;
 
 	if (curl_multi_perform(http->multi, &running) != CURLM_OK) {
-		give_up(http, POSTROOM_UNREACHABLE, flight, "libcurl has failed");
+		cancel_requests(http, POSTROOM_UNREACHABLE, flight, "libcurl has failed");
 		return;
 	}
-	if (finish(http, flight))
+	if (finish_requests(http, flight))
 		return;
 	if (pr_flight_lost(flight)) {
-		give_up(http, POSTROOM_UNTRIED, flight, NULL);
+		cancel_requests(http, POSTROOM_UNTRIED, flight, NULL);
 	} else if (pr_stop_overdue(flight->stop)) {
-		give_up(http, POSTROOM_UNREACHABLE, flight, "stopped");
+		cancel_requests(http, POSTROOM_UNREACHABLE, flight, "stopped");
 	} else {
 		wait_ms = pr_flight_wait(flight, &stop, INT64_MAX);
 		own = (struct curl_waitfd){ .fd = stop.fd, .events = CURL_WAIT_POLLIN };
@@ -280,8 +283,8 @@ static void attend(struct pr_http *http, const struct pr_flight *flight)
 }
 
 /*
- * A connection of HTTP/2 outlives the time-outs of its requests. If it leads nowhere any
- * more, all that follow would share it, until the kernel loses hope after a quarter of an hour.
+ * An HTTP/2 connection outlives the timeouts of its requests. If it is dead, all later requests
+ * would share it until the kernel gives up after fifteen minutes.
  */
 static void leave_silent_connections(struct pr_http *http)
 {
@@ -292,6 +295,30 @@ static void leave_silent_connections(struct pr_http *http)
 		http->multi = fresh;
 	}
 	http->timed_out = http->heard = false;
+}
+
+/* Connects, including the TLS handshake, without a request. */
+static void probe(struct pr_sink *sink, const struct pr_flight *flight, struct pr_checkup *checkup)
+{
+	struct pr_http *http = (struct pr_http *)sink;
+	struct pr_http_request *request = &http->requests[0];
+	char reason[CURL_ERROR_SIZE] = "";
+	CURLcode code;
+
+	http->timeout_ms = flight->timeout_ms;
+	if (!make_easy(request)) {
+		pr_found_skipped(checkup, "Out of memory.", NULL);
+		return;
+	}
+	curl_easy_setopt(request->easy, CURLOPT_CONNECT_ONLY, 1L);
+	curl_easy_setopt(request->easy, CURLOPT_TIMEOUT_MS, (long)flight->timeout_ms);
+	curl_easy_setopt(request->easy, CURLOPT_ERRORBUFFER, reason);
+	code = curl_easy_perform(request->easy);
+	curl_easy_setopt(request->easy, CURLOPT_ERRORBUFFER, NULL);
+	if (request->denied)
+		pr_found_unreachable(checkup, "its address is private, and deny_private is set");
+	else if (code != CURLE_OK)
+		pr_found_unreachable(checkup, reason[0] ? reason : curl_easy_strerror(code));
 }
 
 static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
@@ -312,11 +339,11 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 			next = pr_queue_next(&queue, flight);
 			if (next == PR_SINK_NONE)
 				break;
-			begin(http, &items[next], flight);
+			begin_request(http, &items[next], flight);
 		}
 		if (http->running == 0)
 			break;
-		attend(http, flight);
+		wait_for_requests(http, flight);
 	}
 	leave_silent_connections(http);
 	return POSTROOM_OK;
@@ -333,7 +360,7 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_LIST,
 	  FIELD(secrets),
 	  .value = "SECRET",
-	  .help = "whsec_… to sign with; again, or with commas, for several" },
+	  .help = "whsec_… secret to sign with; repeat it, or use commas, for several" },
 	{ .name = "mode",
 	  .type = PR_PARAM_CHOICE,
 	  FIELD(mode),
@@ -344,7 +371,7 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_STRING,
 	  FIELD(source),
 	  .value = "URI",
-	  .help = "the events' source; without it /postroom/NAMESPACE" },
+	  .help = "source of the events; default /postroom/NAMESPACE" },
 	{ .name = "method",
 	  .type = PR_PARAM_CHOICE,
 	  FIELD(method),
@@ -355,19 +382,19 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_STRING,
 	  FIELD(query),
 	  .value = "TEXT",
-	  .help = "what stands behind the '?' of the address" },
+	  .help = "query string of the address, without the '?'" },
 	{ .name = "header",
 	  .type = PR_PARAM_LIST,
 	  FIELD(headers),
 	  .value = "NAME: VALUE",
-	  .help = "a header for every request; again for more" },
+	  .help = "a header for every request; can be repeated" },
 	{ .name = "connections",
 	  .type = PR_PARAM_INT,
 	  FIELD(connections),
 	  .fallback = "32",
 	  .min = 1,
 	  .max = 1000,
-	  .help = "requests under way at once, for each worker" },
+	  .help = "concurrent requests per worker" },
 	{ .name = "connect_timeout",
 	  .type = PR_PARAM_DURATION,
 	  FIELD(connect_timeout_ms),
@@ -375,7 +402,7 @@ static const struct pr_param params[] = {
 	  .fallback = "5s",
 	  .min = 1,
 	  .max = 3600000,
-	  .help = "for looking up, connecting and TLS; all of it has the publish timeout" },
+	  .help = "for lookup, connect and TLS; the publish timeout covers the whole request" },
 	{ .name = "follow",
 	  .type = PR_PARAM_INT,
 	  FIELD(follow),
@@ -386,12 +413,12 @@ static const struct pr_param params[] = {
 	{ .name = "deny_private",
 	  .type = PR_PARAM_FLAG,
 	  FIELD(deny_private),
-	  .help = "connect to no address that is not public" },
+	  .help = "refuse to connect to addresses that are not public" },
 	{ .name = "proxy",
 	  .type = PR_PARAM_STRING,
 	  FIELD(proxy),
 	  .value = "URL",
-	  .help = "go through this proxy; the environment's are never used" },
+	  .help = "use this proxy; those of the environment are never used" },
 	{ .name = "ca",
 	  .type = PR_PARAM_STRING,
 	  FIELD(ca),
@@ -406,7 +433,7 @@ static const struct pr_param params[] = {
 	  .type = PR_PARAM_STRING,
 	  FIELD(key),
 	  .value = "FILE",
-	  .help = "its key, if that is not in the same file" },
+	  .help = "private key of cert, if it is in another file" },
 	{ .name = "key_password",
 	  .type = PR_PARAM_STRING,
 	  FIELD(key_password),
@@ -417,12 +444,13 @@ static const struct pr_param params[] = {
 
 const struct pr_sink_ops pr_sink_http = {
 	.schemes = schemes,
-	.summary = "sends each message to a web server, as a CloudEvent, signed if wanted",
+	.summary = "sends each message to a web server, as a CloudEvent, optionally signed",
 	.example = "https://example.test/hook",
 	.server = true,
 	.size = sizeof(struct pr_http),
 	.params = params,
 	.open = open_http,
 	.publish = publish,
+	.probe = probe,
 	.close = close_http,
 };

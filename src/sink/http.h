@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of the HTTP sink: http.c runs requests, http_request.c writes them,
- * http_answer.c reads answers, http_settings.c checks what is given by name.
+ * The parts of the HTTP sink: http.c runs requests, http_request.c writes them, http_answer.c reads
+ * responses, http_settings.c checks settings.
  */
 #ifndef PR_SINK_HTTP_H
 #define PR_SINK_HTTP_H
@@ -14,14 +14,14 @@
 #include <curl/curl.h>
 #include <sys/socket.h>
 
-/* Of an answer's body this much may become the reason. */
+/* Maximum bytes of a response body in the reason. */
 #define PR_HTTP_KEEP 1024
 
 /* As in the tables of http.c. */
 enum { PR_HTTP_BINARY, PR_HTTP_STRUCTURED };
 enum { PR_HTTP_POST, PR_HTTP_PUT };
 
-/* A place for one request at a time. Its memory serves one message after the other. */
+/* State of one request at a time. Its memory is reused for the next message. */
 struct pr_http_request {
 	struct pr_http *http;
 	CURL *easy;
@@ -29,16 +29,19 @@ struct pr_http_request {
 
 	struct pr_arena arena; /* the header lines and their list */
 	struct curl_slist *headers;
-	struct curl_slist **end; /* where the next one goes */
-	struct pr_buf line, source, content;
-	struct pr_buf url; /* empty: the sink's */
-	bool failed;	   /* no memory for any of these */
+	struct curl_slist **end;     /* where the next one is appended */
+	struct curl_slist **foreign; /* the list after our own headers: those only for the sink's
+				      * origin */
+	struct pr_buf line, text, source, content;
+	struct pr_buf url; /* empty: the sink's address */
+	bool failed;	   /* out of memory for any of these */
 
-	bool answered; /* status and headers have come, whole */
-	bool denied;   /* deny_private kept it from connecting */
+	bool answered; /* status and headers are complete */
+	bool denied;   /* deny_private prevented the connection */
 	size_t head_bytes, said_bytes;
 	char said[PR_HTTP_KEEP];
 	char location[200];
+	char retry_after[64];
 	char error[CURL_ERROR_SIZE];
 };
 
@@ -64,9 +67,9 @@ struct pr_http {
 	struct pr_http_request *requests; /* as many as connections */
 	size_t running;
 	int64_t timeout_ms;    /* of this call */
-	bool heard, timed_out; /* in this call: any answer, any time-out */
+	bool heard, timed_out; /* in this call: any response, any timeout */
 	struct pr_buf url;
-	size_t origin_len; /* of it: all before the path */
+	size_t origin_len; /* address up to the path */
 	bool templated;	   /* path and query are a template, see sink/target.h */
 	struct curl_slist fixed[PR_PARAM_LIST_MAX + 1]; /* headers of every request */
 	struct pr_webhook webhook;
@@ -75,24 +78,27 @@ struct pr_http {
 /* Checks the proxy and the files for TLS. */
 int pr_http_check(const struct pr_http *http, struct pr_err *err);
 
-/* Checks the settings that are about every request, and prepares what they share. */
+/* Checks the settings that concern every request, and prepares their shared state. */
 int pr_http_prepare(struct pr_http *http, struct pr_err *err);
 
 /*
- * Writes headers and content for request->item. False: it can not be sent, and has
- * its verdict. What is written lives until the next call.
+ * Writes headers and content for request->item. False: it cannot be sent, and has its verdict. The
+ * memory is valid until the next call.
  */
 bool pr_http_write(struct pr_http_request *request, const struct pr_flight *flight,
 		   struct pr_span *ret_content);
 
-/* Sets what catches the answer. */
+/* Removes all headers except our own from the following requests, which go to another origin. */
+void pr_http_drop_headers(struct pr_http_request *request);
+
+/* Sets the callbacks that receive the response. */
 void pr_http_listen(struct pr_http_request *request);
 void pr_http_forget_answer(struct pr_http_request *request);
 
-/* The verdict: by the status if there was an answer, otherwise by what went wrong. */
+/* Sets the verdict: by the status if there was a response, otherwise by the error. */
 void pr_http_judge(struct pr_http_request *request, CURLcode code, const struct pr_flight *flight);
 
-/* Not an address of the public Internet: this machine's, this network's, or nobody's. */
+/* True if the address is not public: local, private or reserved. */
 bool pr_http_is_private(const struct sockaddr *address);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. An address is public only if it is known to be: of IPv6 that is 2000::/3
- *    less what is listed here.
+ * 1. An address is public only if it is known to be: for IPv6, that is 2000::/3
+ *    except the ranges listed here.
  * 2. An IPv4 address inside an IPv6 one counts as itself.
  */
 #include "sink/http.h"
@@ -60,7 +60,7 @@ static bool is_private_v6(const unsigned char address[16])
 		return is_private_v4(read_v4(address + 12));
 	if (starts_with(address, "\x20\x02", 2)) /* 6to4 */
 		return is_private_v4(read_v4(address + 2));
-	if (starts_with(address, "\x20\x01\0\0", 4) ||	   /* Teredo: its IPv4 part is disguised */
+	if (starts_with(address, "\x20\x01\0\0", 4) ||	   /* Teredo: its IPv4 part is obfuscated */
 	    starts_with(address, "\x20\x01\x0d\xb8", 4) || /* documentation */
 	    starts_with(address, "\x3f\xff", 2)) /* documentation, the larger half of it unused */
 		return true;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. An answer counts once its headers have ended; what becomes of its body
- *    changes no verdict.
- * 2. Of an answer no more than HEAD_MAX and BODY_MAX is read, and PR_HTTP_KEEP kept.
- * 3. What the far side says becomes one printable line, whatever it is.
+ * 1. A response counts once its headers are complete; its body changes no verdict.
+ * 2. At most HEAD_MAX and BODY_MAX bytes of a response are read, and PR_HTTP_KEEP stored.
+ * 3. Text of the receiver becomes one printable line.
+ * 4. A redirect to another scheme, host or port carries neither the headers of the settings nor
+ *    those of the message, and no later redirect restores them.
  */
 #include "sink/http.h"
 
@@ -11,15 +12,17 @@
 #include "base/time.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #define HEAD_MAX ((size_t)256 * 1024)
-/* Reading on to the end of a body keeps the connection; a longer one is not worth that. */
+/* Reading a body to its end keeps the connection open; a longer body is not worth it. */
 #define BODY_MAX ((size_t)64 * 1024)
 
-/* Whatever a server asks for, a message is looked at again within a day. */
-#define RETRY_AFTER_MAX_S ((curl_off_t)24 * 3600)
+/* Maximum of Retry-After: a message is retried within a day, whatever the server asks for. */
+#define RETRY_AFTER_MAX_S ((int64_t)24 * 3600)
 
 static size_t trimmed(const char *text, size_t len)
 {
@@ -28,20 +31,77 @@ static size_t trimmed(const char *text, size_t len)
 	return len;
 }
 
-static void keep_location(struct pr_http_request *request, const char *line, size_t len)
+static bool same_part(CURLU *a, CURLU *b, CURLUPart part)
 {
-	static const char name[] = "location:";
+	char *left = NULL, *right = NULL;
+	bool same = curl_url_get(a, part, &left, CURLU_DEFAULT_PORT) == CURLUE_OK &&
+		    curl_url_get(b, part, &right, CURLU_DEFAULT_PORT) == CURLUE_OK &&
+		    strcasecmp(left, right) == 0;
+
+	curl_free(left);
+	curl_free(right);
+	return same;
+}
+
+/* True if a redirect stays at the origin of the sink's URL. An unreadable one does not. */
+static bool is_same_origin(const struct pr_http_request *request, const char *location)
+{
+	CURLU *own = curl_url(), *next = curl_url();
+	char *current = NULL;
+	bool same;
+
+	curl_easy_getinfo(request->easy, CURLINFO_EFFECTIVE_URL, &current);
+	same = own && next && current &&
+	       curl_url_set(own, CURLUPART_URL, request->http->url.data, 0) == CURLUE_OK &&
+	       curl_url_set(next, CURLUPART_URL, current, 0) == CURLUE_OK &&
+	       curl_url_set(next, CURLUPART_URL, location, 0) == CURLUE_OK &&
+	       same_part(own, next, CURLUPART_SCHEME) && same_part(own, next, CURLUPART_HOST) &&
+	       same_part(own, next, CURLUPART_PORT);
+	curl_url_cleanup(own);
+	curl_url_cleanup(next);
+	return same;
+}
+
+/* Returns the value of the header of that name, which includes its colon; data NULL: another
+ * header. */
+static struct pr_span header_value(const char *name, const char *line, size_t len)
+{
 	size_t skip = strlen(name);
 
 	if (len < skip || strncasecmp(line, name, skip) != 0)
-		return;
-	while (skip < len && line[skip] == ' ')
+		return (struct pr_span){ 0 };
+	while (skip < len && strchr(" \t", line[skip]))
 		skip++;
-	pr_utf8_sanitize(line + skip, trimmed(line + skip, len - skip), SIZE_MAX, request->location,
+	return (struct pr_span){ line + skip, trimmed(line + skip, len - skip) };
+}
+
+static void store_retry_after(struct pr_http_request *request, const char *line, size_t len)
+{
+	struct pr_span value = header_value("retry-after:", line, len);
+
+	if (value.data)
+		pr_utf8_sanitize(value.data, value.len, SIZE_MAX, request->retry_after,
+				 sizeof(request->retry_after));
+}
+
+static void store_location(struct pr_http_request *request, const char *line, size_t len)
+{
+	struct pr_span value = header_value("location:", line, len);
+	char *location;
+
+	if (!value.data)
+		return;
+	if (request->http->follow > 0) {
+		location = strndup(value.data, value.len);
+		if (!location || !is_same_origin(request, location))
+			pr_http_drop_headers(request);
+		free(location);
+	}
+	pr_utf8_sanitize(value.data, value.len, SIZE_MAX, request->location,
 			 sizeof(request->location));
 }
 
-static size_t hear_header(char *data, size_t size, size_t count, void *context)
+static size_t on_header(char *data, size_t size, size_t count, void *context)
 {
 	struct pr_http_request *request = context;
 	size_t len = size * count;
@@ -52,17 +112,19 @@ static size_t hear_header(char *data, size_t size, size_t count, void *context)
 		return 0;
 	if (len > 5 && memcmp(data, "HTTP/", 5) == 0) {
 		request->answered = false;
+		request->retry_after[0] = '\0';
 	} else if (trimmed(data, len) == 0) {
-		/* The headers of an interim answer end with an empty line too. */
+		/* The headers of an interim response end with an empty line too. */
 		curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status);
 		request->answered = status >= 200;
-	} else {
-		keep_location(request, data, len);
+	} else if (!request->answered) { /* later ones are trailers */
+		store_location(request, data, len);
+		store_retry_after(request, data, len);
 	}
 	return len;
 }
 
-static size_t hear_body(char *data, size_t size, size_t count, void *context)
+static size_t on_body(char *data, size_t size, size_t count, void *context)
 {
 	struct pr_http_request *request = context;
 	size_t len = size * count;
@@ -78,9 +140,9 @@ static size_t hear_body(char *data, size_t size, size_t count, void *context)
 
 void pr_http_listen(struct pr_http_request *request)
 {
-	curl_easy_setopt(request->easy, CURLOPT_HEADERFUNCTION, hear_header);
+	curl_easy_setopt(request->easy, CURLOPT_HEADERFUNCTION, on_header);
 	curl_easy_setopt(request->easy, CURLOPT_HEADERDATA, request);
-	curl_easy_setopt(request->easy, CURLOPT_WRITEFUNCTION, hear_body);
+	curl_easy_setopt(request->easy, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(request->easy, CURLOPT_WRITEDATA, request);
 	curl_easy_setopt(request->easy, CURLOPT_ERRORBUFFER, request->error);
 }
@@ -89,14 +151,14 @@ void pr_http_forget_answer(struct pr_http_request *request)
 {
 	request->answered = request->denied = false;
 	request->head_bytes = request->said_bytes = 0;
-	request->location[0] = request->error[0] = '\0';
+	request->location[0] = request->retry_after[0] = request->error[0] = '\0';
 }
 
 static postroom_verdict verdict_of(long status)
 {
 	if (status >= 200 && status < 300)
 		return POSTROOM_DELIVERED;
-	/* It has moved, which is for the one who configured the sink to know and no message's fault. */
+	/* It has moved: that concerns the operator who configured the sink, not the message. */
 	if (status >= 300 && status < 400)
 		return POSTROOM_UNREACHABLE;
 	switch (status) {
@@ -120,7 +182,7 @@ static postroom_verdict verdict_of(long status)
 }
 
 /* In place: every stretch of white space and control characters becomes one space. */
-static size_t squeeze(char *text, size_t len)
+static size_t collapse_spaces(char *text, size_t len)
 {
 	size_t kept = 0;
 
@@ -136,6 +198,35 @@ static size_t squeeze(char *text, size_t len)
 	return kept;
 }
 
+/*
+ * Returns seconds from now, at most RETRY_AFTER_MAX_S; 0 or less if there is nothing to wait for.
+ * Newer versions of libcurl limit CURLINFO_RETRY_AFTER to six hours.
+ */
+static int64_t retry_after_s(const char *value)
+{
+	size_t digits = strspn(value, "0123456789");
+	int64_t wait_s = 0;
+	time_t when;
+
+	if (digits > 0 && value[digits] == '\0') {
+		wait_s = strtoll(value, NULL, 10); /* out of range: use the maximum */
+	} else {
+		when = curl_getdate(value, NULL);
+		if (when >= 0)
+			wait_s = (int64_t)when - (int64_t)time(NULL);
+	}
+	return wait_s < RETRY_AFTER_MAX_S ? wait_s : RETRY_AFTER_MAX_S;
+}
+
+/* A new address may repeat the secrets of the old one, so only its host is shown. */
+static const char *shown_location(const struct pr_http_request *request, char *out, size_t size)
+{
+	if (!strstr(request->location, "://"))
+		return "another path there";
+	pr_url_redact(request->location, out, size);
+	return out;
+}
+
 static void judge_answer(struct pr_http_request *request, long status,
 			 const struct pr_flight *flight)
 {
@@ -143,25 +234,28 @@ static void judge_answer(struct pr_http_request *request, long status,
 	size_t kept = request->said_bytes < PR_HTTP_KEEP ? request->said_bytes : PR_HTTP_KEEP;
 	char clean[PR_HTTP_KEEP * 3 + 1];
 	char reason[sizeof(clean) + sizeof(request->location) + 100];
-	curl_off_t retry_s = 0;
+	char location[sizeof(request->location) * 4 + 4];
+	int64_t retry_s;
 
 	if (verdict == POSTROOM_DELIVERED) {
 		pr_sink_judge(request->item, 1, verdict, flight, NULL);
 		return;
 	}
-	squeeze(clean, pr_utf8_sanitize(request->said, kept, SIZE_MAX, clean, sizeof(clean)));
+	collapse_spaces(clean,
+			pr_utf8_sanitize(request->said, kept, SIZE_MAX, clean, sizeof(clean)));
 	if (status >= 300 && status < 400 && request->location[0])
-		snprintf(reason, sizeof(reason), "HTTP %ld: it has moved to %s", status,
-			 request->location);
+		snprintf(reason, sizeof(reason), "HTTP %ld: moved to %s", status,
+			 shown_location(request, location, sizeof(location)));
 	else
 		snprintf(reason, sizeof(reason), "HTTP %ld%s%s", status, clean[0] ? ": " : "",
 			 clean);
 	pr_sink_judge(request->item, 1, verdict, flight, reason);
-	curl_easy_getinfo(request->easy, CURLINFO_RETRY_AFTER, &retry_s);
-	/* "At once" is left to the backoff, or the attempts would be gone at once. */
+	/* The path of one message may be missing or forbidden while others work. */
+	request->item->by_name = request->http->templated && (status == 403 || status == 404);
+	retry_s = retry_after_s(request->retry_after);
+	/* A delay of 0 is left to the backoff, or all attempts would be used up immediately. */
 	if (verdict == POSTROOM_FAILED && retry_s > 0)
-		request->item->retry_in_ms =
-			(int64_t)(retry_s < RETRY_AFTER_MAX_S ? retry_s : RETRY_AFTER_MAX_S) * 1000;
+		request->item->retry_in_ms = retry_s * 1000;
 }
 
 static void judge_failure(struct pr_http_request *request, CURLcode code,
@@ -172,9 +266,10 @@ static void judge_failure(struct pr_http_request *request, CURLcode code,
 	const char *host = request->http->sink.url.host;
 	char reason[CURL_ERROR_SIZE + 400];
 	curl_off_t began_us = 0;
+	long version = 0;
 
 	curl_easy_getinfo(request->easy, CURLINFO_PRETRANSFER_TIME_T, &began_us);
-	/* Of several addresses one may have been denied, and another connected. */
+	/* One of several addresses may have been denied while another was connected. */
 	if (request->denied && code == CURLE_COULDNT_CONNECT) {
 		pr_sink_judge(request->item, 1, POSTROOM_UNREACHABLE, flight,
 			      "the address of the host is private, and deny_private is set");
@@ -183,7 +278,8 @@ static void judge_failure(struct pr_http_request *request, CURLcode code,
 		snprintf(reason, sizeof(reason), "no answer within %s", limit);
 		pr_sink_judge(request->item, 1, POSTROOM_FAILED, flight, reason);
 	} else if (code == CURLE_HTTP2_STREAM && !strstr(said, "underlying")) {
-		/* The connection lives, or else it says so: it is about the message. */
+		/* The connection works, or libcurl would report it: the error concerns the message.
+		 */
 		snprintf(reason, sizeof(reason), "%.255s: %s", host, said);
 		pr_sink_judge(request->item, 1, POSTROOM_FAILED, flight, reason);
 	} else if (request->head_bytes > HEAD_MAX) {
@@ -192,10 +288,14 @@ static void judge_failure(struct pr_http_request *request, CURLcode code,
 	} else {
 		snprintf(reason, sizeof(reason), "%.255s: %s", host, said);
 		pr_sink_judge(request->item, 1, POSTROOM_UNREACHABLE, flight, reason);
+		/* With HTTP/2, one of several requests may have made the server close the
+		 * connection. */
+		curl_easy_getinfo(request->easy, CURLINFO_HTTP_VERSION, &version);
+		request->item->together = version >= CURL_HTTP_VERSION_2_0;
 	}
 }
 
-/* A redirect on the way to an answer that never came is none. */
+/* A redirect before a missing response is not a response. */
 static bool was_followed(const struct pr_http_request *request, long status, CURLcode code)
 {
 	return request->http->follow > 0 && status >= 300 && status < 400 && code != CURLE_OK &&

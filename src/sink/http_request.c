@@ -1,43 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. No byte of a message can end a header line or add one: names are tokens,
- *    values have no control characters, or the message is REJECTED.
- * 2. What we or the protocol decide (content-length, ce-…, webhook-…) and what the
- *    sink's settings fix, no message's header can.
- * 3. The content is the message's own memory, or this request's: nothing is copied
+ * 1. No byte of a message can end a header line or add one: attributes and ids are
+ *    percent-encoded, and pr_attributes_check() has passed the content type and headers.
+ * 2. Headers of a message cannot override those of the protocol (content-length, ce-…,
+ *    webhook-…) or of the sink's settings.
+ * 3. Our own headers come first in the list, so that a redirect to another origin can go
+ *    without the message's and those of the settings, which may be secret.
+ * 4. The content is the message's own memory, or this request's: nothing is copied
  *    to be sent, and nothing is allocated for it after warm-up.
  */
 #include "sink/http.h"
 
 #include "base/json.h"
+#include "sink/attributes.h"
 #include "sink/target.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-
-static const char token_signs[] = "!#$%&'*+-.^_`|~";
-
-static bool is_token(const char *name, size_t len)
-{
-	for (size_t i = 0; i < len; i++) {
-		char lower = (char)(name[i] | 0x20);
-
-		if (!(lower >= 'a' && lower <= 'z') && !(name[i] >= '0' && name[i] <= '9') &&
-		    !memchr(token_signs, name[i], sizeof(token_signs) - 1))
-			return false;
-	}
-	return len > 0;
-}
-
-static bool is_value(const char *value, size_t len)
-{
-	for (size_t i = 0; i < len; i++) {
-		if (((unsigned char)value[i] < 0x20 && value[i] != '\t') || value[i] == 0x7f)
-			return false;
-	}
-	return true;
-}
 
 static bool is_ours(const char *name)
 {
@@ -64,23 +44,22 @@ static int check_fixed(const char *line, struct pr_err *err)
 	size_t len = strcspn(line, ":");
 	char name[64];
 
-	/* The line is not repeated: a token may be in it. */
-	if (!line[len] || !is_token(line, len) || !is_value(line, strlen(line)))
+	/* The error does not repeat the line: it may contain a token. */
+	if (!line[len] || !pr_is_token(line, len) || !pr_is_header_value(line, strlen(line)))
 		return pr_err_set(err, POSTROOM_SINK,
-				  "header: it is written NAME: VALUE, as in header=X-Team: orders");
+				  "header: write NAME: VALUE, as in header=X-Team: orders");
 	if (strspn(line + len + 1, " \t") == strlen(line + len + 1))
-		return pr_err_set(err, POSTROOM_SINK, "header: there is nothing behind \"%.*s:\"",
-				  (int)len, line);
+		return pr_err_set(err, POSTROOM_SINK, "header: \"%.*s:\" has no value", (int)len,
+				  line);
 	snprintf(name, sizeof(name), "%.*s", (int)len, line);
 	if (is_ours(name))
-		return pr_err_set(err, POSTROOM_SINK, "header: %s is not for settings to decide",
-				  name);
+		return pr_err_set(err, POSTROOM_SINK, "header: %s cannot be set", name);
 	return POSTROOM_OK;
 }
 
 /*
- * As it was written, since an escaped slash is none; encoded where a path must be. Only
- * a template's braces may be escaped or not, as for every sink.
+ * Keeps escapes as written, because an escaped slash is not a separator, and encodes other bytes
+ * where a path requires it. Only the braces of a template may be escaped, as in every sink.
  */
 static void put_path(struct pr_buf *out, const char *path)
 {
@@ -108,7 +87,8 @@ static bool is_path_sign(char c)
 	return (lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9') || strchr("-._~", c);
 }
 
-/* A value is one segment, or part of one, or of the query: its slashes and '&' are no separators. */
+/* A value is one segment, or part of one, or of the query: its slashes and '&' are not separators.
+ */
 static const struct pr_target_rule path_rule = { .value = is_path_sign, .escape = '%' };
 
 static int check_url(const struct pr_http *http, struct pr_err *err)
@@ -124,8 +104,8 @@ static int check_url(const struct pr_http *http, struct pr_err *err)
 	code = curl_url_set(parsed, CURLUPART_URL, http->url.data, 0);
 	curl_url_cleanup(parsed);
 	if (code != CURLUE_OK || !url->host[0])
-		return pr_err_set(err, POSTROOM_SINK, "\"%s\" is no host%s%s; as in %s", url->host,
-				  code != CURLUE_OK ? ": " : "",
+		return pr_err_set(err, POSTROOM_SINK, "\"%s\" is not a host%s%s; as in %s",
+				  url->host, code != CURLUE_OK ? ": " : "",
 				  code != CURLUE_OK ? curl_url_strerror(code) : "",
 				  http->sink.ops->example);
 	return POSTROOM_OK;
@@ -172,7 +152,7 @@ static int make_url(struct pr_http *http, struct pr_err *err)
 
 int pr_http_prepare(struct pr_http *http, struct pr_err *err)
 {
-	/* Large contents are sent at once, without asking first. */
+	/* Large contents are sent immediately, without "Expect: 100-continue". */
 	static char no_expect[] = "Expect:";
 	size_t count = http->headers.count;
 
@@ -183,17 +163,18 @@ int pr_http_prepare(struct pr_http *http, struct pr_err *err)
 						      &http->fixed[i + 1] };
 	}
 	http->fixed[count] = (struct curl_slist){ no_expect, NULL };
-	if (http->source && (!http->source[0] || !is_value(http->source, strlen(http->source))))
+	if (http->source &&
+	    (!http->source[0] || !pr_is_header_value(http->source, strlen(http->source))))
 		return pr_err_set(err, POSTROOM_SINK,
-				  "source: a URI is wanted, as in source=//orders.example.test");
+				  "source: must be a URI, as in source=//orders.example.test");
 	if (http->query &&
-	    (strpbrk(http->query, " #") || !is_value(http->query, strlen(http->query))))
+	    (strpbrk(http->query, " #") || !pr_is_header_value(http->query, strlen(http->query))))
 		return pr_err_set(err, POSTROOM_SINK,
-				  "query: a space or '#' in it is to be written %%2520 or %%2523");
+				  "query: write a space as %%2520 and '#' as %%2523");
 	return make_url(http, err);
 }
 
-/* Takes the line in request->line. */
+/* Appends the line in request->line to the list. */
 static void add_line(struct pr_http_request *request)
 {
 	struct curl_slist *header = pr_arena_alloc(&request->arena, sizeof(*header));
@@ -235,85 +216,66 @@ static bool is_fixed(const struct pr_http *http, const char *name)
 	       strcasecmp(name, "authorization") == 0;
 }
 
-static bool refuse(struct pr_http_request *request, const struct pr_flight *flight,
-		   const char *what, const char *name)
+/* Appends a value unchanged, except for surrounding blanks: they are not part of it, and HTTP/2
+ * forbids them. */
+static void put_value(struct pr_http_request *request, const char *text, size_t len)
 {
-	char reason[300];
+	struct pr_span value = pr_trim_value(text, len);
 
-	snprintf(reason, sizeof(reason), "%s \"%.100s\" can not be sent by HTTP: %s", what, name,
-		 "control characters are not allowed, and in names no spaces or separators");
-	pr_sink_judge(request->item, 1, POSTROOM_REJECTED, flight, reason);
-	return false;
+	pr_buf_append(&request->line, value.data, value.len);
 }
 
-/* Blanks around a value are no part of it, and in HTTP/2 a reason to refuse the request. */
-static void trim_value(struct pr_buf *line, size_t value_at)
-{
-	size_t blanks;
-
-	while (line->len > value_at && strchr(" \t", line->data[line->len - 1]))
-		line->len--;
-	line->data[line->len] = '\0';
-	blanks = strspn(line->data + value_at, " \t");
-	memmove(line->data + value_at, line->data + value_at + blanks,
-		line->len + 1 - value_at - blanks);
-	line->len -= blanks;
-}
-
-static bool put_message_headers(struct pr_http_request *request, const struct pr_flight *flight)
+/* They were checked: names are tokens, and values have no line breaks. */
+static void put_message_headers(struct pr_http_request *request)
 {
 	const char *headers = request->item->headers;
 	struct pr_json_members walk = pr_json_members((struct pr_span){ headers, strlen(headers) });
-	struct pr_buf *line = &request->line;
+	struct pr_buf *line = &request->line, *text = &request->text;
 	struct pr_span name, value;
 
 	while (pr_json_next(&walk, &name, &value)) {
-		size_t name_len, value_at;
+		size_t name_len;
 
 		pr_buf_reset(line);
+		pr_buf_reset(text);
 		pr_json_decode(name, line);
-		name_len = line->len;
-		if (line->failed)
+		pr_json_decode(value, text);
+		if (line->failed || text->failed)
 			break;
-		if (!is_token(pr_buf_text(line), name_len))
-			return refuse(request, flight, "header", pr_buf_text(line));
 		if (is_ours(line->data) || is_fixed(request->http, line->data))
 			continue;
+		name_len = line->len;
 		pr_buf_puts(line, ": ");
-		value_at = line->len;
-		pr_json_decode(value, line);
-		if (line->failed)
-			break;
-		if (!is_value(line->data + value_at, line->len - value_at)) {
-			line->data[name_len] = '\0';
-			return refuse(request, flight, "header", line->data);
-		}
-		trim_value(line, value_at);
-		/* For libcurl a line that ends in ';' is a header without a value, one in ':' none at all. */
-		if (line->len == value_at) {
+		put_value(request, pr_buf_text(text), text->len);
+		/* For libcurl, a line that ends in ';' is a header without a value, and one that
+		 * ends in ':' removes the header. */
+		if (line->len == name_len + 2) {
 			line->len = name_len;
 			pr_buf_putc(line, ';');
 		}
 		add_line(request);
 	}
-	request->failed |= line->failed;
+	request->failed |= line->failed || text->failed;
 	pr_buf_reset(line);
-	return true;
 }
 
+/* The signature covers the id as it is sent. */
 static void put_signature(struct pr_http_request *request, struct pr_span content)
 {
-	const char *id = request->item->id;
+	struct pr_buf *id = &request->text;
 	int64_t seconds = pr_now_us() / 1000000;
 
 	if (request->http->webhook.count == 0)
 		return;
-	pr_buf_printf(&request->line, "webhook-id: %s", id);
+	pr_buf_reset(id);
+	pr_ce_put_header_value(id, request->item->id);
+	request->failed |= id->failed;
+	pr_buf_printf(&request->line, "webhook-id: %s", pr_buf_text(id));
 	add_line(request);
 	pr_buf_printf(&request->line, "webhook-timestamp: %lld", (long long)seconds);
 	add_line(request);
 	pr_buf_puts(&request->line, "webhook-signature: ");
-	if (!pr_webhook_sign(&request->http->webhook, id, seconds, content.data, content.len,
+	if (!pr_webhook_sign(&request->http->webhook, pr_buf_text(id), seconds, content,
 			     &request->line))
 		request->failed = true;
 	add_line(request);
@@ -327,7 +289,7 @@ static void put_own(struct pr_http_request *request, struct pr_span *ret_content
 	pr_ce_fill(&ce, item, request->http->source, &request->source);
 	request->failed |= request->source.failed;
 	if (request->http->mode == PR_HTTP_STRUCTURED) {
-		pr_sink_trim(&request->content);
+		pr_buf_trim(&request->content);
 		pr_ce_put_json(&request->content, &ce, item);
 		request->failed |= request->content.failed;
 		*ret_content = (struct pr_span){ request->content.data, request->content.len };
@@ -336,7 +298,8 @@ static void put_own(struct pr_http_request *request, struct pr_span *ret_content
 		*ret_content = item->body ? (struct pr_span){ item->body, item->body_len }
 					  : (struct pr_span){ item->payload, item->payload_len };
 		put_attributes(request, &ce);
-		pr_buf_printf(&request->line, "Content-Type: %s", item->content_type);
+		pr_buf_puts(&request->line, "Content-Type: ");
+		put_value(request, item->content_type, strlen(item->content_type));
 	}
 	add_line(request);
 	pr_buf_puts(&request->line, "Idempotency-Key: ");
@@ -344,7 +307,15 @@ static void put_own(struct pr_http_request *request, struct pr_span *ret_content
 	add_line(request);
 }
 
-/* The address of this message, where each has its own. */
+void pr_http_drop_headers(struct pr_http_request *request)
+{
+	struct pr_http *http = request->http;
+
+	/* libcurl reads the list again for each request. The last fixed header is "Expect:". */
+	*request->foreign = &http->fixed[http->headers.count];
+}
+
+/* Sets the address of this message, if each has its own. */
 static bool put_url(struct pr_http_request *request, const struct pr_flight *flight)
 {
 	const struct pr_http *http = request->http;
@@ -370,23 +341,46 @@ static bool put_url(struct pr_http_request *request, const struct pr_flight *fli
 	return true;
 }
 
+#define RULE "control characters are not allowed, and in names no spaces or separators"
+
+static const struct pr_protocol binary = {
+	.name = "HTTP",
+	.content_type = pr_is_header_value,
+	.header_name = pr_is_token,
+	.header_value = pr_is_header_value,
+	.rule = RULE,
+};
+
+/* There, content type and payload are members of a JSON object. */
+static const struct pr_protocol structured = {
+	.name = "HTTP",
+	.json = true,
+	.header_name = pr_is_token,
+	.header_value = pr_is_header_value,
+	.rule = RULE,
+};
+
 bool pr_http_write(struct pr_http_request *request, const struct pr_flight *flight,
 		   struct pr_span *ret_content)
 {
-	const postroom_delivery *item = request->item;
+	struct pr_err err = { 0 };
 
 	pr_arena_reset(&request->arena);
 	pr_buf_reset(&request->line);
 	request->end = &request->headers;
-	request->failed = false;
-	if (!is_value(item->content_type, strlen(item->content_type)))
-		return refuse(request, flight, "content_type", item->content_type);
+	if (pr_attributes_check(request->item,
+				request->http->mode == PR_HTTP_BINARY ? &binary : &structured,
+				&request->text, &err) == POSTROOM_INVALID) {
+		pr_sink_judge(request->item, 1, POSTROOM_REJECTED, flight, err.text);
+		return false;
+	}
+	request->failed = err.status < 0;
 	if (!put_url(request, flight))
 		return false;
 	put_own(request, ret_content);
-	if (!put_message_headers(request, flight))
-		return false;
 	put_signature(request, *ret_content);
+	request->foreign = request->end;
+	put_message_headers(request);
 	if (request->failed) {
 		pr_sink_judge(request->item, 1, POSTROOM_UNREACHABLE, flight, "out of memory");
 		return false;

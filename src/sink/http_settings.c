@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. What libcurl would refuse with every request is refused at open: a wrong
- *    setting is no outage that may end by itself.
+ * 1. Settings that libcurl would refuse with every request are refused at open: a wrong
+ *    setting is not an outage.
  * 2. No error repeats a secret: neither a proxy's address nor a key's password.
  */
+#include "net/password.h"
 #include "sink/http.h"
 
 #include <openssl/err.h>
@@ -22,14 +23,14 @@ static int check_file(const char *setting, const char *path, const struct pr_htt
 	if (strcmp(http->sink.url.scheme, "https") != 0)
 		return pr_err_set(err, POSTROOM_SINK, "%s: it is for https:// only", setting);
 	if (access(path, R_OK) < 0)
-		return pr_err_errno(err, POSTROOM_SINK, "%s: can not read \"%s\"", setting, path);
+		return pr_err_errno(err, POSTROOM_SINK, "%s: cannot read \"%s\"", setting, path);
 	return POSTROOM_OK;
 }
 
 static int refuse_certificate(const char *setting, const char *path, struct pr_err *err)
 {
 	return pr_err_set(err, POSTROOM_SINK,
-			  "%s: \"%s\" holds no certificate in PEM, which begins with "
+			  "%s: \"%s\" contains no certificate in PEM, which begins with "
 			  "-----BEGIN CERTIFICATE-----",
 			  setting, path);
 }
@@ -49,7 +50,8 @@ static int check_authorities(const char *path, struct pr_err *err)
 static X509 *read_certificate(const char *path)
 {
 	FILE *file = fopen(path, "re");
-	X509 *certificate = file ? PEM_read_X509_AUX(file, NULL, pr_sink_ask_nobody, NULL) : NULL;
+	X509 *certificate = file ? PEM_read_X509_AUX(file, NULL, pr_refuse_password_prompt, NULL)
+				 : NULL;
 
 	if (file)
 		fclose(file);
@@ -61,7 +63,7 @@ static EVP_PKEY *read_key(const char *path, const char *password)
 	FILE *file = fopen(path, "re");
 	EVP_PKEY *key = NULL;
 
-	/* Without a callback of ours OpenSSL takes the last argument for the password. */
+	/* Without a callback, OpenSSL uses the last argument as the password. */
 	if (file)
 		key = PEM_read_PrivateKey(file, NULL, NULL, (void *)(password ? password : ""));
 	if (file)
@@ -77,13 +79,14 @@ static int check_key(const struct pr_http *http, X509 *certificate, struct pr_er
 
 	EVP_PKEY_free(key);
 	if (!key)
-		return pr_err_set(err, POSTROOM_SINK,
-				  "key: \"%s\" holds no key in PEM, or one that key_password= does "
-				  "not unlock",
-				  path);
+		return pr_err_set(
+			err, POSTROOM_SINK,
+			"key: \"%s\" contains no key in PEM, or one that key_password= does "
+			"not unlock",
+			path);
 	if (!belongs)
 		return pr_err_set(err, POSTROOM_SINK,
-				  "key: the one in \"%s\" is not that of the certificate in \"%s\"",
+				  "key: the key in \"%s\" does not match the certificate in \"%s\"",
 				  path, http->cert);
 	return POSTROOM_OK;
 }
@@ -132,7 +135,8 @@ static bool is_proxy_scheme(const char *scheme)
 	return false;
 }
 
-/* As libcurl reads it. Its own error has all of the address in it, which reaches log and last_error. */
+/* Parsed as libcurl does. Its own error contains the whole address, which would reach log and
+ * last_error. */
 static int check_proxy(const char *proxy, struct pr_err *err)
 {
 	CURLU *parsed = curl_url();
@@ -150,8 +154,8 @@ static int check_proxy(const char *proxy, struct pr_err *err)
 	if (!good)
 		return pr_err_set(
 			err, POSTROOM_SINK,
-			"proxy: the address of an http, https, socks4, socks4a, socks5 or "
-			"socks5h proxy is wanted, as in proxy=http://proxy.example.test:3128");
+			"proxy: must be the address of an http, https, socks4, socks4a, socks5 or "
+			"socks5h proxy, as in proxy=http://proxy.example.test:3128");
 	return POSTROOM_OK;
 }
 
@@ -159,13 +163,13 @@ int pr_http_check(const struct pr_http *http, struct pr_err *err)
 {
 	if (check_tls(http, err) < 0)
 		return err->status;
-	/* An empty one is none. */
+	/* An empty proxy is none. */
 	if (http->proxy && http->proxy[0] && check_proxy(http->proxy, err) < 0)
 		return err->status;
-	/* The proxy connects, and looks names up, where we can not see it. */
+	/* The proxy connects and resolves names, so we cannot check the address. */
 	if (http->deny_private && http->proxy)
 		return pr_err_set(err, POSTROOM_SINK,
-				  "deny_private: it can not be kept behind a proxy; have the "
-				  "proxy refuse such addresses, and leave this out");
+				  "deny_private: it cannot be enforced with a proxy; have the "
+				  "proxy refuse such addresses, and omit this setting");
 	return POSTROOM_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* null: takes everything and keeps nothing but the count. */
+/* null: accepts every message and keeps only a count. */
 #include "sink/sink.h"
 
 struct null_sink {
@@ -10,7 +10,7 @@ struct null_sink {
 static int open_null(struct pr_sink *sink, struct pr_err *err)
 {
 	if (sink->url.path[0] || sink->url.host[0])
-		return pr_err_set(err, POSTROOM_SINK, "null: takes nothing behind the colon");
+		return pr_err_set(err, POSTROOM_SINK, "null: takes nothing after the colon");
 	return POSTROOM_OK;
 }
 
@@ -36,7 +36,7 @@ static const struct pr_param params[] = { { .name = NULL } };
 
 const struct pr_sink_ops pr_sink_null = {
 	.schemes = schemes,
-	.summary = "counts messages and drops them; for trials and measurements",
+	.summary = "counts messages and drops them; for tests and measurements",
 	.example = "null:",
 	.size = sizeof(struct null_sink),
 	.params = params,

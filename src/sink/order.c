@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who stands before whom: sorted by key, the one before a message is its neighbour. */
+/* Finds the predecessor of each message: sorted by key, it is the neighbor. */
 #include "sink/sink.h"
 
 #include <stdlib.h>

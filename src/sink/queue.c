@@ -5,6 +5,8 @@
  */
 #include "sink/queue.h"
 
+#include "base/time.h"
+
 #include <string.h>
 
 bool pr_queue_fill(struct pr_queue *queue, postroom_delivery *items, size_t count,
@@ -32,6 +34,7 @@ size_t pr_queue_next(struct pr_queue *queue, const struct pr_flight *flight)
 		    (before != PR_SINK_NONE && queue->items[before].verdict != POSTROOM_DELIVERED))
 			continue;
 		queue->begun[i] = true;
+		queue->items[i].begun_us = pr_mono_us();
 		return i;
 	}
 	return PR_SINK_NONE;

@@ -12,17 +12,11 @@
 #include <string.h>
 #include <strings.h>
 
-/* What a buffer may keep between batches: more than an ordinary batch needs. */
-#define KEEP_BYTES ((size_t)2 * 1024 * 1024)
-
 #define KNOWN_MAX 32
 
-/* Whoever waits past the end of a stop's grace looks again soon. */
-#define OVERDUE_PAUSE_US 10000
-
 const struct pr_sink_ops *const pr_sinks[] = {
-#ifndef PR_CALLBACK_ONLY /* an application that embeds the relay publishes by itself */
-	&pr_sink_null, &pr_sink_stdout, &pr_sink_file, &pr_sink_exec,
+#ifndef PR_CALLBACK_ONLY /* for applications that embed the relay and publish themselves */
+	&pr_sink_null,	&pr_sink_stdout, &pr_sink_file, &pr_sink_exec,
 #ifdef PR_WITH_HTTP
 	&pr_sink_http,
 #endif
@@ -42,7 +36,7 @@ const struct pr_sink_ops *const pr_sinks[] = {
 	NULL,
 };
 
-/* What a build may leave out: by which option it comes back, and from which package. */
+/* Sinks that a build may omit: the build option that adds it, and its package. */
 static const struct optional {
 	const char *scheme, *option, *package;
 } left_out[] = {
@@ -131,6 +125,7 @@ static int set_params(struct pr_sink *sink, const struct pr_url_setting *setting
 	return POSTROOM_OK;
 }
 
+/* Everything except opening it. */
 static int set_up(struct pr_sink *sink, const char *url, const struct pr_url_setting *settings,
 		  size_t setting_count, struct pr_err *err)
 {
@@ -148,9 +143,7 @@ static int set_up(struct pr_sink *sink, const char *url, const struct pr_url_set
 		if (status == POSTROOM_OK)
 			status = set_params(sink, sink->url.settings, sink->url.setting_count, err);
 	}
-	if (status == POSTROOM_OK)
-		status = set_params(sink, settings, setting_count, err);
-	return status == POSTROOM_OK ? sink->ops->open(sink, err) : status;
+	return status == POSTROOM_OK ? set_params(sink, settings, setting_count, err) : status;
 }
 
 static void discard(struct pr_sink *sink)
@@ -165,7 +158,7 @@ int pr_sink_find(const char *url, const struct pr_sink_ops **ret, struct pr_err 
 	char scheme[32];
 	size_t len = strcspn(url, ":");
 
-	/* Neither error repeats the rest of the URL: a password may be in it. */
+	/* No error repeats the rest of the URL: it may contain a password. */
 	if (!url[len])
 		return pr_err_set(err, POSTROOM_SINK,
 				  "a sink is written SCHEME:…, as in file:PATH; there is no ':' in "
@@ -180,8 +173,9 @@ int pr_sink_open(const char *url, struct pr_sink **ret, struct pr_err *err)
 	return pr_sink_open_with(url, NULL, 0, ret, err);
 }
 
-int pr_sink_open_with(const char *url, const struct pr_url_setting *settings, size_t setting_count,
-		      struct pr_sink **ret, struct pr_err *err)
+/* opened: otherwise it has only its settings, and is discarded without close. */
+static int make(const char *url, const struct pr_url_setting *settings, size_t setting_count,
+		bool opened, struct pr_sink **ret, struct pr_err *err)
 {
 	const struct pr_sink_ops *ops;
 	struct pr_sink *sink;
@@ -194,12 +188,53 @@ int pr_sink_open_with(const char *url, const struct pr_url_setting *settings, si
 		return pr_err_nomem(err);
 	sink->ops = ops;
 	status = set_up(sink, url, settings, setting_count, err);
+	if (status == POSTROOM_OK && opened)
+		status = ops->open(sink, err);
 	if (status < 0) {
 		discard(sink);
 		return status;
 	}
 	*ret = sink;
 	return POSTROOM_OK;
+}
+
+int pr_sink_open_with(const char *url, const struct pr_url_setting *settings, size_t setting_count,
+		      struct pr_sink **ret, struct pr_err *err)
+{
+	return make(url, settings, setting_count, true, ret, err);
+}
+
+void pr_found_unreachable(struct pr_checkup *checkup, const char *why)
+{
+	pr_found(checkup, PR_LEVEL_PROBLEM, "The receiver cannot be reached, or refuses");
+	pr_found_detail(checkup, "%s. Messages wait in the outbox; no attempt is used up.", why);
+	pr_found_advice(checkup, "The administrator of the receiver repairs it, or the operator "
+				 "corrects the URL, the user or the password of the sink.");
+}
+
+void pr_sink_probe(const char *url, const struct pr_url_setting *settings, size_t setting_count,
+		   const struct pr_flight *flight, struct pr_checkup *checkup)
+{
+	const struct pr_sink_ops *ops = NULL;
+	struct pr_sink *sink = NULL;
+	struct pr_err err = { 0 };
+
+	if (pr_sink_find(url, &ops, &err) < 0 ||
+	    make(url, settings, setting_count, ops->probe && !ops->probes_closed, &sink, &err) <
+		    0) {
+		pr_found(checkup, PR_LEVEL_PROBLEM, "The sink cannot be opened");
+		pr_found_detail(checkup, "%s. A relay refuses to start with it.", err.text);
+		pr_found_advice(checkup,
+				"The operator corrects the URL or the settings of the sink.");
+		pr_found_command(checkup, "postroom sinks %s", ops ? ops->schemes[0] : "");
+		return;
+	}
+	if (ops->probe)
+		ops->probe(sink, flight, checkup);
+	if (ops->probe && !ops->probes_closed)
+		pr_sink_close(sink);
+	else
+		discard(sink);
 }
 
 void pr_sink_close(struct pr_sink *sink)
@@ -211,74 +246,37 @@ void pr_sink_close(struct pr_sink *sink)
 	discard(sink);
 }
 
-bool pr_flight_may_begin(const struct pr_flight *flight)
+static void raise_to(_Atomic int64_t *latest_us, int64_t us)
 {
-	return !pr_stop_requested(flight->stop) && pr_mono_us() < flight->begin_until_us &&
-	       !pr_flight_lost(flight);
-}
+	int64_t before_us = atomic_load_explicit(latest_us, memory_order_relaxed);
 
-bool pr_flight_lost(const struct pr_flight *flight)
-{
-	return flight->beat && pr_mono_us() >= flight->beat->until_us;
-}
-
-/* Until when to wait at most, so that the lease is renewed in time, and its end is noticed. */
-static int64_t keep_lease(const struct pr_flight *flight, int64_t until_us)
-{
-	struct pr_beat *beat = flight->beat;
-
-	/* Who finds it over may have stood still for long: it is not renewed, others may be at work. */
-	if (!beat || pr_flight_lost(flight))
-		return until_us;
-	if (pr_mono_us() >= beat->next_us)
-		beat->renew(beat);
-	if (beat->next_us < until_us)
-		until_us = beat->next_us;
-	return beat->until_us < until_us ? beat->until_us : until_us;
-}
-
-int pr_flight_wait(const struct pr_flight *flight, struct pollfd *ret_own, int64_t until_us)
-{
-	/* Asked first: what is requested in between wakes at once. */
-	int news = pr_stop_news_fd(flight->stop);
-	int64_t kept_us = keep_lease(flight, until_us);
-	int64_t stop_us = pr_stop_deadline_us(flight->stop);
-	int64_t now_us = pr_mono_us();
-	int64_t left_ms;
-
-	*ret_own = (struct pollfd){ .fd = news, .events = POLLIN };
-	until_us = kept_us;
-	if (stop_us && stop_us < until_us)
-		until_us = stop_us > now_us ? stop_us : now_us + OVERDUE_PAUSE_US;
-	left_ms = until_us > now_us ? (until_us - now_us + 999) / 1000 : 0;
-	return left_ms > INT_MAX ? INT_MAX : (int)left_ms;
-}
-
-void pr_flight_poll(const struct pr_flight *flight, struct pollfd *fds, nfds_t count,
-		    int64_t until_us)
-{
-	int left_ms = pr_flight_wait(flight, &fds[0], until_us);
-
-	if (poll(fds, count, left_ms) <= 0) {
-		for (nfds_t i = 0; i < count; i++)
-			fds[i].revents = 0;
-	}
+	while (before_us < us && !atomic_compare_exchange_weak(latest_us, &before_us, us))
+		;
 }
 
 void pr_sink_judge(postroom_delivery *items, size_t count, postroom_verdict verdict,
 		   const struct pr_flight *flight, const char *reason)
 {
 	size_t len = reason ? strlen(reason) : 0;
+	int64_t now_us = pr_mono_us();
 
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		pr_verdict_set(&items[i], verdict, flight->arena, flight->policy, reason, len);
+		items[i].judged_us = now_us;
+		items[i].together = items[i].by_name = false;
+		if (verdict != POSTROOM_DELIVERED || !flight->proof)
+			continue;
+		raise_to(&flight->proof->delivered_us, now_us);
+		raise_to(&flight->proof->begun_us,
+			 items[i].begun_us ? items[i].begun_us : flight->began_us);
+	}
 }
 
-void pr_sink_trim(struct pr_buf *buf)
+void pr_sink_judge_together(postroom_delivery *item, const struct pr_flight *flight,
+			    const char *reason)
 {
-	if (buf->cap > KEEP_BYTES)
-		pr_buf_release(buf);
-	pr_buf_reset(buf);
+	pr_sink_judge(item, 1, POSTROOM_UNREACHABLE, flight, reason);
+	item->together = true;
 }
 
 static void put_field(struct pr_buf *out, const char *name, const char *value)
@@ -288,8 +286,8 @@ static void put_field(struct pr_buf *out, const char *name, const char *value)
 }
 
 /*
- * JSON as it was enqueued. A raw line break in it can only be white space
- * between tokens; it becomes a space, since a line is one message.
+ * JSON as it was enqueued. A raw line break can only be white space between tokens. It becomes a
+ * space, because a line is one message.
  */
 static void put_json(struct pr_buf *out, const char *name, const char *text, size_t len)
 {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stdout: one JSON object a line.
+ * stdout: one JSON object per line.
  *
- * 1. Lines are never mixed: whoever writes holds the lock until the batch is
- *    out, because a pipe takes a long write in pieces.
- * 2. A reader that has stopped reading can not hold us: nothing is written that
- *    could block, and only a line that was begun is waited for.
- * 3. A line that was given up half-way is ended before the next one.
- * 4. DELIVERED is a line the kernel has taken; a pipe has no better answer. When
- *    the reader is gone, what it has not read is not counted.
+ * 1. Lines are never mixed: a writer holds the lock until its batch is written, because a pipe
+ *    accepts a long write in pieces.
+ * 2. A reader that has stopped reading cannot block us: no write blocks, and only a line that was
+ *    begun is waited for.
+ * 3. A partial line is ended before the next one.
+ * 4. DELIVERED is a line that the kernel has accepted; a pipe has no better acknowledgement. When
+ *    the reader has closed the pipe, unread lines do not count.
  *
- * Writing to a closed pipe raises SIGPIPE. The sink leaves signals alone: the
- * program must ignore it.
+ * Writing to a closed pipe raises SIGPIPE. The sink leaves signals alone: the program must ignore
+ * it.
  */
 #include "base/time.h"
-#include "sink/sink.h"
+#include "sink/lines.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* There is one standard output, whatever the number of workers. */
+/* There is one standard output for any number of workers. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool torn;
 
@@ -35,13 +35,12 @@ struct stdout_sink {
 	mode_t mode;
 };
 
-/* A batch on its way out. */
+/* A batch that is being written. */
 struct output {
 	const char *data;
-	const size_t *ends; /* of each line */
-	size_t count;
+	struct pr_lines lines;
 	size_t at;	  /* written up to here */
-	size_t line;	  /* the first that is not wholly written */
+	size_t line;	  /* the first line that is not completely written */
 	int64_t begun_us; /* when it became the first */
 };
 
@@ -53,11 +52,10 @@ static int open_stdout(struct pr_sink *sink, struct pr_err *err)
 
 	if (sink->url.path[0] || sink->url.host[0])
 		return pr_err_set(err, POSTROOM_SINK,
-				  "stdout: takes nothing behind the colon; for a file write %s",
+				  "stdout: takes nothing after the colon; for a file write %s",
 				  pr_sink_file.example);
 	if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || fstat(STDOUT_FILENO, &st) < 0)
-		return pr_err_set(err, POSTROOM_SINK,
-				  "stdout: is closed, nothing can be written there");
+		return pr_err_set(err, POSTROOM_SINK, "stdout: is closed and cannot be written");
 	out->mode = st.st_mode;
 	return POSTROOM_OK;
 }
@@ -65,20 +63,6 @@ static int open_stdout(struct pr_sink *sink, struct pr_err *err)
 static void close_stdout(struct pr_sink *sink)
 {
 	pr_buf_release(&((struct stdout_sink *)sink)->lines);
-}
-
-/* Begins with a line break, for the case that there is a torn line to be ended. */
-static const size_t *put_lines(struct pr_buf *lines, const postroom_delivery *items, size_t count,
-			       struct pr_arena *arena)
-{
-	size_t *ends = pr_arena_alloc(arena, count * sizeof(*ends));
-
-	pr_buf_putc(lines, '\n');
-	for (size_t i = 0; ends && i < count; i++) {
-		pr_sink_put_line(lines, &items[i]);
-		ends[i] = lines->len;
-	}
-	return lines->failed ? NULL : ends;
 }
 
 static bool between_lines(const struct output *out)
@@ -106,15 +90,15 @@ static bool wait_for_room(const struct output *out, const struct pr_flight *flig
 	}
 }
 
-/* True when all is written or it is time to give up; false with errno for a write that failed. */
+/* True when everything is written or it is time to give up; false with errno if a write failed. */
 static bool write_lines(struct output *out, bool may_block, const struct pr_flight *flight)
 {
 	out->begun_us = pr_mono_us();
-	while (out->line < out->count && wait_for_room(out, flight)) {
-		size_t len = out->ends[out->count - 1] - out->at;
+	while (out->line < out->lines.count && wait_for_room(out, flight)) {
+		size_t len = out->lines.line[out->lines.count - 1].end - out->at;
 		ssize_t n;
 
-		/* This much fits whenever poll() says that there is room. */
+		/* This much can be written whenever poll() reports that there is room. */
 		if (may_block && len > PIPE_BUF)
 			len = PIPE_BUF;
 		n = write(STDOUT_FILENO, out->data + out->at, len);
@@ -122,7 +106,7 @@ static bool write_lines(struct output *out, bool may_block, const struct pr_flig
 			return false;
 		if (n > 0)
 			out->at += (size_t)n;
-		while (out->line < out->count && out->ends[out->line] <= out->at) {
+		while (out->line < out->lines.count && out->lines.line[out->line].end <= out->at) {
 			out->line++;
 			out->begun_us = pr_mono_us();
 		}
@@ -130,43 +114,45 @@ static bool write_lines(struct output *out, bool may_block, const struct pr_flig
 	return true;
 }
 
-/* How much of what was written has surely arrived, now that writing has failed. */
+/* Returns how much of the output was certainly received, after a write has failed. */
 static size_t arrived(const struct stdout_sink *sink, const struct output *out)
 {
 	int unread = 0;
 
 	if (S_ISREG(sink->mode))
 		return out->at;
-	/* The pipe still holds what its reader has left behind. */
+	/* The pipe still contains the bytes that its reader did not read. */
 	if (S_ISFIFO(sink->mode) && ioctl(STDOUT_FILENO, FIONREAD, &unread) == 0)
 		return out->at > (size_t)unread ? out->at - (size_t)unread : 0;
 	return 0;
 }
 
-static int fail(const struct stdout_sink *sink, struct output *out, struct pr_err *err)
+static int fail_write(const struct stdout_sink *sink, struct output *out, struct pr_err *err)
 {
 	int code = errno;
 	size_t sure = arrived(sink, out);
 
-	for (out->line = 0; out->line < out->count && out->ends[out->line] <= sure; out->line++)
+	for (out->line = 0; out->line < out->lines.count && out->lines.line[out->line].end <= sure;
+	     out->line++)
 		;
 	errno = code;
 	return pr_err_errno(err, POSTROOM_SINK,
-			    code == EPIPE ? "stdout was closed by its reader; what it has not "
-					    "read stays in the outbox"
-					  : "stdout can not be written; what is missing there "
-					    "stays in the outbox");
+			    code == EPIPE ? "stdout was closed by its reader; messages it has not "
+					    "read stay in the outbox"
+					  : "stdout cannot be written; the missing messages "
+					    "stay in the outbox");
 }
 
-static void give_up(postroom_delivery *item, const struct pr_flight *flight)
+static void end_torn_line(postroom_delivery *item, const struct pr_flight *flight)
 {
 	char took[PR_DURATION_SIZE], reason[100];
 
 	pr_duration_format(flight->timeout_ms, took);
 	if (pr_stop_overdue(flight->stop))
-		snprintf(reason, sizeof(reason), "stopped: nobody reads stdout");
+		snprintf(reason, sizeof(reason), "stopped: no process reads stdout");
 	else
-		snprintf(reason, sizeof(reason), "timed out after %s: nobody reads stdout", took);
+		snprintf(reason, sizeof(reason), "timed out after %s: no process reads stdout",
+			 took);
 	pr_sink_judge(item, 1, POSTROOM_FAILED, flight, reason);
 }
 
@@ -174,28 +160,29 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
 	struct stdout_sink *own = (struct stdout_sink *)sink;
-	struct output out = { .count = count };
+	struct output out = { 0 };
 	int status = POSTROOM_OK;
 
-	out.ends = put_lines(&own->lines, items, count, flight->arena);
-	out.data = own->lines.data;
-	if (!out.ends) {
+	/* Begins with a line break, to end a torn line if there is one. */
+	pr_buf_putc(&own->lines, '\n');
+	if (!pr_lines_put(&own->lines, items, count, flight, &out.lines)) {
 		pr_sink_judge(items, count, POSTROOM_UNREACHABLE, flight, "out of memory");
-		pr_sink_trim(&own->lines);
+		pr_buf_trim(&own->lines);
 		return POSTROOM_OK;
 	}
 
+	out.data = own->lines.data;
 	pthread_mutex_lock(&lock);
 	out.at = torn ? 0 : 1;
 	if (!write_lines(&out, !S_ISREG(own->mode), flight))
-		status = fail(own, &out, err);
+		status = fail_write(own, &out, err);
 	else if (!between_lines(&out))
-		give_up(&items[out.line], flight);
+		end_torn_line(&items[out.lines.line[out.line].item], flight);
 	torn = out.at == 0 || !between_lines(&out);
 	pthread_mutex_unlock(&lock);
 
-	pr_sink_judge(items, out.line, POSTROOM_DELIVERED, flight, NULL);
-	pr_sink_trim(&own->lines);
+	pr_lines_judge(&out.lines, out.line, items, count, flight);
+	pr_buf_trim(&own->lines);
 	return status;
 }
 
@@ -204,7 +191,7 @@ static const struct pr_param params[] = { { .name = NULL } };
 
 const struct pr_sink_ops pr_sink_stdout = {
 	.schemes = schemes,
-	.summary = "one JSON object a line on standard output",
+	.summary = "one JSON object per line on standard output",
 	.example = "stdout:",
 	.size = sizeof(struct stdout_sink),
 	.params = params,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. What a message brings into a name is escaped by the rule of the far side;
- *    what the operator wrote in the template is checked at open and stands as it is.
- * 2. A template is read piece by piece by one function, so that what was checked
- *    is what is used.
+ * 1. Values of a message are escaped by the receiver's rule. The operator's template is checked at
+ *    open and used unchanged.
+ * 2. Escaping is injective: two values never give the same name.
+ * 3. One function parses templates, so that the checked template is the used one.
  */
 #include "sink/target.h"
 
@@ -12,18 +12,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FIELD_MAX 40 /* of a name between braces, to be shown in an error */
+#define FIELD_MAX 40 /* of a field's name, shown in an error */
 
 static const char *const fields[] = { "topic", "namespace", "tenant", "key", NULL };
 
-/* A piece of a template: text of its own, or a field. */
+/* A piece of a template: literal text, or a field. */
 struct piece {
 	const char *start;
 	size_t len;
 	bool field;
 };
 
-/* The next piece, or false at the end. A brace that does not pair is a field of no length. */
+/* Returns the next piece, or false at the end. An unpaired brace is a field of no length. */
 static bool next_piece(const char **at, struct piece *ret)
 {
 	const char *start = *at;
@@ -73,7 +73,7 @@ static int refuse_field(const struct piece *piece, struct pr_err *err)
 
 	if (piece->len == 0)
 		return pr_err_set(err, POSTROOM_SINK,
-				  "the braces of the target do not pair; a brace that is meant "
+				  "the braces of the target do not pair; a literal brace "
 				  "is written twice: {{ or }}");
 	snprintf(name, sizeof(name), "%.*s", (int)(piece->len < FIELD_MAX ? piece->len : FIELD_MAX),
 		 piece->start);
@@ -84,7 +84,7 @@ static int refuse_field(const struct piece *piece, struct pr_err *err)
 				  nearest);
 	return pr_err_set(err, POSTROOM_SINK,
 			  "the target's {%s} is unknown; there are {topic}, {namespace}, {tenant} "
-			  "and {key}; a brace that is meant is written twice",
+			  "and {key}; write a literal brace twice",
 			  name);
 }
 
@@ -98,7 +98,7 @@ int pr_target_check(const char *template, const struct pr_target_rule *rule, str
 		for (size_t i = 0; rule->text && !piece.field && i < piece.len; i++) {
 			if (!rule->text(piece.start[i]))
 				return pr_err_set(err, POSTROOM_SINK,
-						  "the target can not hold \"%c\" (byte %02x)",
+						  "the target cannot contain \"%c\" (byte %02x)",
 						  piece.start[i] >= ' ' && piece.start[i] < 0x7f
 							  ? piece.start[i]
 							  : '?',
@@ -145,6 +145,18 @@ static const char *value_of(const struct piece *piece, const postroom_delivery *
 	return value ? value : "";
 }
 
+static bool is_escape_digit(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F');
+}
+
+/* Where the escape character is also a plain character, it must not look like an escape. */
+static bool looks_like_escape(const struct pr_target_rule *rule, const char *at)
+{
+	return rule->escape && *at == rule->escape && is_escape_digit(at[1]) &&
+	       is_escape_digit(at[2]);
+}
+
 static void put_value(struct pr_buf *out, const struct pr_target_rule *rule, const char *value)
 {
 	const char *start = value;
@@ -153,7 +165,8 @@ static void put_value(struct pr_buf *out, const struct pr_target_rule *rule, con
 		bool lone = rule->tokens && *value == '.' &&
 			    (value == start || value[-1] == '.' || !value[1]);
 
-		if (!lone && (!rule->value || rule->value(*value)))
+		if (!lone && (!rule->value || rule->value(*value)) &&
+		    !looks_like_escape(rule, value))
 			pr_buf_putc(out, *value);
 		else
 			pr_buf_printf(out, "%c%02X", rule->escape, (unsigned char)*value);
@@ -182,8 +195,8 @@ int pr_target_put(struct pr_buf *out, const char *template, const struct pr_targ
 				  template);
 	if (rule->max != 0 && out->len - before > rule->max)
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "the target \"%s\" is longer for this message than the %zu bytes "
-				  "that a name may have",
+				  "the target \"%s\" is too long for this message: a name has at "
+				  "most %zu bytes",
 				  template, rule->max);
 	return POSTROOM_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. What is signed is "ID.SECONDS.CONTENT", the content byte for byte as it is sent.
- * 2. Secrets are wiped when they are given back, and are in no error.
+ * 1. The signed text is "ID.SECONDS.CONTENT", with the content byte for byte as sent.
+ * 2. Secrets are wiped before they are freed, and appear in no error.
  */
 #include "sink/webhook.h"
 
@@ -22,19 +22,19 @@ static int add_secret(struct pr_webhook *webhook, struct pr_span text, struct pr
 	struct pr_buf *key = &webhook->keys[webhook->count];
 
 	if (webhook->count == PR_WEBHOOK_SECRETS)
-		return pr_err_set(err, POSTROOM_SINK, "secret: at most %d are signed with",
+		return pr_err_set(err, POSTROOM_SINK, "secret: at most %d can be given",
 				  PR_WEBHOOK_SECRETS);
 	webhook->count++;
 	if (text.len >= strlen(PREFIX) && memcmp(text.data, PREFIX, strlen(PREFIX)) == 0) {
 		text.data += strlen(PREFIX);
 		text.len -= strlen(PREFIX);
 	}
-	/* In one piece: growing would leave copies of it behind. */
+	/* Allocated in one piece: growing would leave copies behind. */
 	if (!pr_buf_reserve(key, text.len))
 		return pr_err_nomem(err);
 	if (!pr_base64_decode(text, key) || key->len == 0)
 		return pr_err_set(err, POSTROOM_SINK,
-				  "secret: it is written " PREFIX "… with base64 behind it, as "
+				  "secret: it is written " PREFIX "… followed by base64, as "
 				  "`echo " PREFIX "$(openssl rand -base64 24)` makes one");
 	return POSTROOM_OK;
 }
@@ -98,15 +98,20 @@ void pr_webhook_release(struct pr_webhook *webhook)
 	*webhook = (struct pr_webhook){ 0 };
 }
 
-static bool put_signature(EVP_MAC_CTX *mac, const struct pr_buf *key, struct pr_span head,
-			  struct pr_span content, struct pr_buf *out)
+static bool update(EVP_MAC_CTX *mac, struct pr_span part)
+{
+	return EVP_MAC_update(mac, (const unsigned char *)part.data, part.len);
+}
+
+/* The parts are signed one after the other, without copying them. */
+static bool put_signature(EVP_MAC_CTX *mac, const struct pr_buf *key, const struct pr_span parts[3],
+			  struct pr_buf *out)
 {
 	unsigned char digest[DIGEST_SIZE], text[DIGEST_SIZE * 2];
 	size_t len;
 
 	if (!EVP_MAC_init(mac, (const unsigned char *)key->data, key->len, NULL) ||
-	    !EVP_MAC_update(mac, (const unsigned char *)head.data, head.len) ||
-	    !EVP_MAC_update(mac, (const unsigned char *)content.data, content.len) ||
+	    !update(mac, parts[0]) || !update(mac, parts[1]) || !update(mac, parts[2]) ||
 	    !EVP_MAC_final(mac, digest, &len, sizeof(digest)))
 		return false;
 	EVP_EncodeBlock(text, digest, (int)len);
@@ -115,19 +120,16 @@ static bool put_signature(EVP_MAC_CTX *mac, const struct pr_buf *key, struct pr_
 }
 
 bool pr_webhook_sign(const struct pr_webhook *webhook, const char *id, int64_t seconds,
-		     const void *content, size_t len, struct pr_buf *out)
+		     struct pr_span content, struct pr_buf *out)
 {
-	char head[128];
-	int head_len = snprintf(head, sizeof(head), "%s.%lld.", id, (long long)seconds);
+	char time[32];
+	int len = snprintf(time, sizeof(time), ".%lld.", (long long)seconds);
+	const struct pr_span parts[3] = { { id, strlen(id) }, { time, (size_t)len }, content };
 
-	if (head_len < 0 || (size_t)head_len >= sizeof(head))
-		return false;
 	for (size_t i = 0; i < webhook->count; i++) {
 		if (i > 0)
 			pr_buf_putc(out, ' ');
-		if (!put_signature(webhook->mac, &webhook->keys[i],
-				   (struct pr_span){ head, (size_t)head_len },
-				   (struct pr_span){ content, len }, out))
+		if (!put_signature(webhook->mac, &webhook->keys[i], parts, out))
 			return false;
 	}
 	return !out->failed;

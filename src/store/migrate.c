@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/schema.h"
 
+#define INCOMPATIBLE (-1) /* as a native code; SQLite's and errno's are positive */
+
 int pr_schema_newest(const struct pr_migration *known)
 {
 	int version = 0;
@@ -10,26 +12,38 @@ int pr_schema_newest(const struct pr_migration *known)
 	return version;
 }
 
-int pr_schema_refuse_newer(const struct pr_migration *known, int version, const char *where,
-			   struct pr_err *err)
+int pr_schema_check_compatible(const struct pr_migration *known,
+			       const struct pr_schema_state *state, const char *where,
+			       struct pr_err *err)
 {
 	int newest = pr_schema_newest(known);
+	int status;
 
-	if (version <= newest)
+	if (state->compatible_with <= newest)
 		return POSTROOM_OK;
-	return pr_err_set(err, POSTROOM_SCHEMA,
-			  "\"%s\" has schema version %d, but this program (%s) knows only %d: "
-			  "use a newer postroom",
-			  where, version, POSTROOM_VERSION, newest);
+	status = pr_err_set(err, POSTROOM_SCHEMA,
+			    "\"%s\" has schema version %d, which programs of schema version %d or "
+			    "newer can use; this program is postroom %s with schema version %d: "
+			    "install postroom %s or newer",
+			    where, state->version, state->compatible_with, postroom_version(),
+			    newest, state->program);
+	if (err)
+		err->native = INCOMPATIBLE;
+	return status;
 }
 
-int pr_schema_check(const struct pr_migration *known, int version, const char *where,
-		    struct pr_err *err)
+bool pr_schema_is_incompatible(const struct pr_err *err)
 {
-	int status = pr_schema_refuse_newer(known, version, where, err);
+	return err->status == POSTROOM_SCHEMA && err->native == INCOMPATIBLE;
+}
 
-	if (status < 0 || version == pr_schema_newest(known))
+int pr_schema_check(const struct pr_migration *known, const struct pr_schema_state *state,
+		    const char *where, struct pr_err *err)
+{
+	int status = pr_schema_check_compatible(known, state, where, err);
+
+	if (status < 0 || state->version >= pr_schema_newest(known))
 		return status;
 	return pr_err_set(err, POSTROOM_SCHEMA, "\"%s\" %s; run `postroom migrate`", where,
-			  version ? "has an older schema" : "has no Postroom tables");
+			  state->version ? "has an older schema" : "has no Postroom tables");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The files of schema/, embedded by tools/embed; each array ends with version
- * 0. And what every store does with them.
+ * The files of schema/, embedded by tools/embed, and the code that all stores share for them. Each
+ * array ends with version 0.
  */
 #ifndef PR_STORE_SCHEMA_H
 #define PR_STORE_SCHEMA_H
@@ -11,14 +11,24 @@
 extern const struct pr_migration pr_schema_sqlite[];
 extern const struct pr_migration pr_schema_pgsql[];
 
+#define PR_SCHEMA_PROGRAM_SIZE 64
+
+/* The contents of postroom_migrations. */
+struct pr_schema_state {
+	int version;	     /* the newest that was applied; 0: none */
+	int compatible_with; /* the oldest version whose programs may work with it; 0: any */
+	char program[PR_SCHEMA_PROGRAM_SIZE]; /* a version of the program that may */
+};
+
 int pr_schema_newest(const struct pr_migration *known);
 
-/* POSTROOM_SCHEMA when the database `where` is of a version past all known ones. */
-int pr_schema_refuse_newer(const struct pr_migration *known, int version, const char *where,
-			   struct pr_err *err);
+/* POSTROOM_SCHEMA when the database `where` excludes programs that know only these. */
+int pr_schema_check_compatible(const struct pr_migration *known,
+			       const struct pr_schema_state *state, const char *where,
+			       struct pr_err *err);
 
 /* The same, and also when anything is missing. */
-int pr_schema_check(const struct pr_migration *known, int version, const char *where,
-		    struct pr_err *err);
+int pr_schema_check(const struct pr_migration *known, const struct pr_schema_state *state,
+		    const char *where, struct pr_err *err);
 
 #endif

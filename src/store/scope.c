@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store may serve several scopes in turn: what it knows of one says nothing of another. */
+/* A store may serve several scopes in turn: its knowledge of one does not apply to another. */
 #include "store/store.h"
 
 #include <string.h>
 
-void pr_scope_keep(const struct pr_scope *scope, struct pr_buf *kept)
+void pr_scope_store(const struct pr_scope *scope, struct pr_buf *kept)
 {
 	const char *parts[] = { scope->ns, scope->topic, scope->tenant_id };
 
@@ -15,11 +15,11 @@ void pr_scope_keep(const struct pr_scope *scope, struct pr_buf *kept)
 	}
 }
 
-bool pr_scope_is(const struct pr_scope *scope, const struct pr_buf *kept)
+bool pr_scope_equals(const struct pr_scope *scope, const struct pr_buf *kept)
 {
 	PR_CLEANUP_BUF struct pr_buf given = { 0 };
 
-	pr_scope_keep(scope, &given);
+	pr_scope_store(scope, &given);
 	return !given.failed && !kept->failed && strcmp(pr_buf_text(&given), pr_buf_text(kept)) == 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the store for a URL, and is the public face of what a store can do. */
+/* Finds the store for a URL, and implements the public functions over any store. */
 #include "store/store.h"
 
 #include "base/text.h"
@@ -19,7 +19,7 @@ static const struct pr_store_ops *const stores[] = {
 };
 
 /* A URL without a scheme is a path, and so SQLite's, which comes first where it is built in. */
-static const struct pr_store_ops *find(const char *url)
+static const struct pr_store_ops *find_store(const char *url)
 {
 	size_t len = strcspn(url, ":/");
 
@@ -37,14 +37,15 @@ static const struct pr_store_ops *find(const char *url)
 int pr_store_open(const struct pr_store_config *config, struct postroom_store **ret,
 		  struct pr_err *err)
 {
-	const struct pr_store_ops *ops = find(config->url);
+	const struct pr_store_ops *ops = find_store(config->url);
 	int status;
 
 	if (!ops)
-		return pr_err_set(err, POSTROOM_INVALID,
-				  "no store for \"%.*s:\" in this build; a database is sqlite:FILE, "
-				  "just FILE, or postgres://…",
-				  (int)strcspn(config->url, ":"), config->url);
+		return pr_err_set(
+			err, POSTROOM_INVALID,
+			"no store for \"%.*s:\" in this build; a database is sqlite:FILE, "
+			"just FILE, or postgres://…",
+			(int)strcspn(config->url, ":"), config->url);
 	status = ops->open(config, ret, err);
 	if (status < 0)
 		return status;
@@ -55,7 +56,7 @@ int pr_store_open(const struct pr_store_config *config, struct postroom_store **
 
 bool pr_store_is_embedded(const char *url)
 {
-	const struct pr_store_ops *ops = find(url);
+	const struct pr_store_ops *ops = find_store(url);
 
 	return ops && ops->embedded;
 }
@@ -144,8 +145,89 @@ static int check_options(const postroom_claim_options *options, struct pr_err *e
 	return POSTROOM_OK;
 }
 
+int pr_store_load(struct postroom_store *store, const struct pr_content_load *loading,
+		  postroom_delivery *item, struct pr_err *err)
+{
+	int status = store->ops->load(store, loading->table, item, loading->most, loading->content,
+				      err);
+
+	item->loaded = status >= 0;
+	switch (status) {
+	case POSTROOM_LEASE_LOST:
+		item->settled = POSTROOM_LEASE_LOST;
+		return POSTROOM_OK;
+	case POSTROOM_NOMEM:
+		pr_err_set(err, POSTROOM_NOMEM, "there is no memory to receive the message");
+		break;
+	case POSTROOM_INVALID:
+		break;
+	default:
+		return status;
+	}
+	pr_verdict_set(item, POSTROOM_FAILED, loading->reasons, loading->policy, err->text,
+		       strlen(err->text));
+	return POSTROOM_OK;
+}
+
+static bool share_key(const postroom_delivery *a, const postroom_delivery *b)
+{
+	return a->key && b->key && !a->unordered && strcmp(a->key, b->key) == 0 &&
+	       strcmp(a->topic, b->topic) == 0 && strcmp(a->ns, b->ns) == 0;
+}
+
+/* Is it behind one of its key that the batch does not keep? */
+static bool is_behind(const postroom_delivery *item, const postroom_delivery *dropped, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (share_key(item, &dropped[i]))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A batch has its content when the caller sees it. Of large messages it keeps as many as fit, and
+ * always one. The others are released, with those behind them; one that cannot be received has failed.
+ */
+static int load_batch(postroom_store *store, const struct pr_table *table, size_t max_bytes,
+		      struct postroom_batch *batch, struct pr_err *err)
+{
+	const struct pr_content_load loading = { .table = table,
+						 .policy = &batch->policy,
+						 .most = SIZE_MAX,
+						 .content = &batch->arena,
+						 .reasons = &batch->arena };
+	postroom_delivery *dropped = NULL;
+	size_t kept = 0, loaded = 0, count = 0;
+	int status = POSTROOM_OK;
+
+	for (size_t i = 0; i < batch->count && status >= 0; i++) {
+		postroom_delivery *item = &batch->items[i];
+
+		if (item->withheld && (loaded == 0 || loaded + item->withheld <= max_bytes)) {
+			loaded += item->withheld;
+			status = pr_store_load(store, &loading, item, err);
+		}
+		if (item->withheld && !dropped)
+			dropped = pr_arena_alloc(&batch->arena, batch->count * sizeof(*dropped));
+		if (item->withheld && !dropped)
+			status = pr_err_nomem(err);
+		else if (item->withheld || is_behind(item, dropped, count))
+			dropped[count++] = *item;
+		else
+			batch->items[kept++] = *item;
+	}
+	if (status < 0)
+		return status;
+	batch->count = kept;
+	batch->unloaded = count;
+	if (count > 0)
+		status = store->ops->settle(store, table, dropped, count, &batch->policy, err);
+	return status == POSTROOM_LEASE_LOST ? POSTROOM_OK : status;
+}
+
 int pr_store_claim(postroom_store *store, const struct pr_table *table,
-		   const postroom_claim_options *options, bool loose, postroom_batch **ret)
+		   const postroom_claim_options *options, bool unordered, postroom_batch **ret)
 {
 	struct postroom_batch *batch;
 	struct pr_claim claim;
@@ -170,11 +252,13 @@ int pr_store_claim(postroom_store *store, const struct pr_table *table,
 		.max_bytes = options->max_bytes ? options->max_bytes : PR_BATCH_BYTES,
 		.lease_ms = batch->lease_ms,
 		.max_attempts = batch->policy.max_attempts,
-		.suspects = true,
+		.reclaim_expired = true,
 		.block = batch->policy.block,
-		.loose = loose,
+		.unordered = unordered,
 	};
 	status = store->ops->claim(store, table, &claim, batch, &store->err);
+	if (status >= 0)
+		status = load_batch(store, table, claim.max_bytes, batch, &store->err);
 	if (status < 0) {
 		postroom_batch_free(batch);
 		return status;
@@ -189,10 +273,14 @@ int postroom_claim(postroom_store *store, const postroom_claim_options *options,
 	return pr_store_claim(store, &pr_table_outbox, options, false, ret);
 }
 
-postroom_delivery *postroom_batch_items(postroom_batch *batch, size_t *ret_count)
+size_t postroom_batch_count(const postroom_batch *batch)
 {
-	*ret_count = batch->count;
-	return batch->items;
+	return batch->count;
+}
+
+postroom_delivery *postroom_batch_item(postroom_batch *batch, size_t index)
+{
+	return index < batch->count ? &batch->items[index] : NULL;
 }
 
 void postroom_batch_free(postroom_batch *batch)
@@ -252,149 +340,35 @@ int postroom_renew(postroom_store *store, postroom_batch *batch, postroom_delive
 				 &store->err);
 }
 
-int postroom_sweep(postroom_store *store, int32_t max_attempts, int64_t *ret_buried)
+int postroom_sweep(postroom_store *store, int32_t max_attempts, int64_t *ret_dead)
 {
 	enum { AT_ONCE = 500 };
-	struct pr_claim claim = { .max_attempts = max_attempts, .limit = AT_ONCE,
+	struct pr_claim claim = { .max_attempts = max_attempts,
+				  .limit = AT_ONCE,
 				  .max_bytes = PR_BATCH_BYTES };
 	struct postroom_batch batch = { 0 };
-	int64_t buried = 0;
+	int64_t dead_letters = 0;
 	int status;
 
 	pr_err_clear(&store->err);
 	do {
 		pr_batch_reset(&batch);
 		status = store->ops->sweep(store, &pr_table_outbox, &claim, &batch, &store->err);
-		buried += (int64_t)batch.buried_count;
-	} while (status >= 0 && batch.buried_count > 0);
+		dead_letters += (int64_t)batch.dead_letter_count;
+	} while (status >= 0 && batch.dead_letter_count > 0);
 	pr_batch_release(&batch);
-	if (status < 0 && buried == 0)
+	if (status < 0 && dead_letters == 0)
 		return status;
-	/* What is buried is; whoever sweeps again meets the rest. */
+	/* The dead letters so far are committed; the next sweep continues with the rest. */
 	pr_err_clear(&store->err);
-	*ret_buried = buried;
+	*ret_dead = dead_letters;
 	return POSTROOM_OK;
 }
 
 int pr_store_lease_lost(size_t lost, size_t count, struct pr_err *err)
 {
-	return pr_err_set(err, POSTROOM_LEASE_LOST,
-			  "the lease on %zu of %zu messages was lost; they are somebody else's now",
-			  lost, count);
-}
-
-void pr_counts_add(postroom_counts *total, const postroom_counts *more)
-{
-	total->pending += more->pending;
-	total->processing += more->processing;
-	total->failed_pending += more->failed_pending;
-	total->delivered += more->delivered;
-	total->dead += more->dead;
-	if (more->oldest_age_us > total->oldest_age_us)
-		total->oldest_age_us = more->oldest_age_us;
-}
-
-static int check_status(const char *status, struct pr_err *err)
-{
-	static const char *const known[] = { "pending", "failed",    "processing",
-					     "dead",	"delivered", NULL };
-
-	for (size_t i = 0; known[i]; i++) {
-		if (!status || strcmp(known[i], status) == 0)
-			return POSTROOM_OK;
-	}
-	return pr_err_set(err, POSTROOM_INVALID,
-			  "status \"%s\" is unknown; use pending, failed, processing, delivered or "
-			  "dead",
-			  status);
-}
-
-int pr_age_check(int64_t older_than_ms, struct pr_err *err)
-{
-	if (older_than_ms >= 0 && older_than_ms <= PR_AGE_MAX_MS)
-		return POSTROOM_OK;
-	return pr_err_set(err, POSTROOM_INVALID,
-			  "older_than_ms is %lld; it must be from 0 to %lld, which is 1000 years",
-			  (long long)older_than_ms, (long long)PR_AGE_MAX_MS);
-}
-
-/* The filter checked, and as the tables hold it: the tenant in lower case. */
-static int normalize(postroom_store *store, const postroom_filter *filter, postroom_filter *ret,
-		     char tenant[PR_UUID_SIZE])
-{
-	pr_err_clear(&store->err);
-	if (filter->size != sizeof(*filter))
-		return pr_err_set(&store->err, POSTROOM_INVALID,
-				  "size must be sizeof(postroom_filter): use POSTROOM_FILTER()");
-	*ret = *filter;
-	if (check_status(filter->status, &store->err) < 0 ||
-	    pr_age_check(filter->older_than_ms, &store->err) < 0)
-		return store->err.status;
-	if (!filter->tenant_id)
-		return POSTROOM_OK;
-	if (!pr_uuid_normalize(filter->tenant_id, tenant))
-		return pr_err_set(&store->err, POSTROOM_INVALID, "tenant \"%.60s\" is not a UUID",
-				  filter->tenant_id);
-	ret->tenant_id = tenant;
-	return POSTROOM_OK;
-}
-
-int postroom_list(postroom_store *store, const postroom_filter *filter, int32_t limit,
-		  postroom_row_fn fn, void *context)
-{
-	char tenant[PR_UUID_SIZE];
-	postroom_filter checked;
-	int status = normalize(store, filter, &checked, tenant);
-
-	if (status < 0)
-		return status;
-	return store->ops->list(store, &checked, limit, fn, context, &store->err);
-}
-
-int postroom_show(postroom_store *store, const char *id, postroom_row_fn fn, void *context)
-{
-	pr_err_clear(&store->err);
-	return store->ops->show(store, id, fn, context, &store->err);
-}
-
-int postroom_retry(postroom_store *store, const char *id)
-{
-	int64_t count;
-
-	pr_err_clear(&store->err);
-	return store->ops->retry(store, &pr_table_outbox, id, NULL, 1, &count, &store->err);
-}
-
-int postroom_retry_some(postroom_store *store, const postroom_filter *filter, int32_t limit,
-			int64_t *ret)
-{
-	char tenant[PR_UUID_SIZE];
-	postroom_filter checked;
-	int status = normalize(store, filter, &checked, tenant);
-
-	if (status < 0)
-		return status;
-	return store->ops->retry(store, &pr_table_outbox, NULL, &checked, limit, ret, &store->err);
-}
-
-int postroom_purge_some(postroom_store *store, const postroom_filter *filter, int32_t limit,
-			int64_t *ret)
-{
-	char tenant[PR_UUID_SIZE];
-	postroom_filter checked;
-	int status = normalize(store, filter, &checked, tenant);
-
-	if (status < 0)
-		return status;
-	if (!filter->status || (strcmp(filter->status, "delivered") != 0 &&
-				strcmp(filter->status, "dead") != 0))
-		return pr_err_set(&store->err, POSTROOM_INVALID,
-				  "only delivered or dead messages can be purged");
-	return store->ops->purge(store, &checked, limit, false, ret, &store->err);
-}
-
-int postroom_stats(postroom_store *store, postroom_counts *ret, postroom_topic_fn fn, void *context)
-{
-	pr_err_clear(&store->err);
-	return store->ops->stats(store, ret, fn, context, &store->err);
+	return pr_err_set(
+		err, POSTROOM_LEASE_LOST,
+		"the lease on %zu of %zu messages was lost; other workers may have claimed them",
+		lost, count);
 }

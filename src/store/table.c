@@ -10,7 +10,7 @@ const struct pr_table pr_table_outbox = {
 	.done = "delivered",
 	.done_at = "delivered_at",
 	.columns = "seq, claims, attempts, created_at, id, namespace, topic, key, tenant_id, "
-		   "dedupe_key, correlation_id, content_type, headers, payload, body",
+		   "dedupe_key, correlation_id, content_type",
 	.scope_ns = "namespace",
 	.scope_topic = "topic",
 	.scope_tenant = "tenant_id",
@@ -24,7 +24,7 @@ const struct pr_table pr_table_inbox = {
 	.done = "completed",
 	.done_at = "processed_at",
 	.columns = "seq, claims, attempts, created_at, id, namespace, coalesce(topic, handler_name), "
-		   "key, NULL, NULL, NULL, content_type, headers, payload, body",
+		   "key, tenant_id, NULL, correlation_id, content_type",
 	.scope_ns = "namespace",
 	.scope_topic = "topic",
 	.scope_tenant = "NULL",

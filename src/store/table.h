@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A table whose rows are claimed, tried and settled. The stores write claim,
- * renew, settle, sweep and retry once, over this description, as SQL with
- * {names} in it.
+ * Description of a table whose rows are claimed, tried and settled. The stores implement claim,
+ * renew, settle, sweep and retry once, over this description, as SQL with {names} in it.
  */
 #ifndef PR_STORE_TABLE_H
 #define PR_STORE_TABLE_H
@@ -13,21 +12,21 @@
 
 struct pr_table {
 	const char *name;
-	const char *box;	 /* what its events are called in the log: OUTBOX_… */
+	const char *box;	 /* prefix of its log events: OUTBOX_… */
 	const char *active;	 /* status while leased */
 	const char *done;	 /* status when all is well */
-	const char *done_at;	 /* column that says since when */
-	const char *columns;	 /* of a delivery, in pr_delivery_column's order */
-	const char *scope_ns;	 /* what a claim's scope compares: columns, or constants */
+	const char *done_at;	 /* column with the time of completion */
+	const char *columns;	 /* of a delivery, in pr_delivery_column's order, without its content */
+	const char *scope_ns;	 /* compared with a claim's scope: columns or constants */
 	const char *scope_topic;
 	const char *scope_tenant;
-	bool lanes; /* what has a key waits in lanes, where the database has them; or else all rows are set apart */
+	bool lanes; /* keyed rows are in lanes if the database has them; otherwise all rows are claimed individually */
 };
 
-/* The order of {columns} in every claim. */
+/* The order of {columns} in every claim. The content follows: headers, payload and body. */
 enum pr_delivery_column {
 	PR_COL_SEQ,
-	PR_COL_FENCE,
+	PR_COL_FENCING_TOKEN,
 	PR_COL_ATTEMPTS,
 	PR_COL_CREATED_AT,
 	PR_COL_ID,
@@ -41,6 +40,7 @@ enum pr_delivery_column {
 	PR_COL_HEADERS,
 	PR_COL_PAYLOAD,
 	PR_COL_BODY,
+	PR_COL_WITHHELD, /* its size in bytes, if the content was left out; else 0 */
 	PR_COL_COUNT
 };
 
@@ -54,20 +54,20 @@ void pr_table_sql(const struct pr_table *table, const char *sql, struct pr_buf *
 struct pr_rule {
 	const char *ns;	   /* NULL: any */
 	const char *topic; /* pattern; NULL: any */
-	bool mine;	   /* those that fit are this store's; or else another's */
+	bool mine;	   /* matching messages belong to this store; otherwise to another */
 };
 
 struct pr_rules {
 	const struct pr_rule *list;
-	size_t count; /* 0: everything is this store's; otherwise what fits none is not */
+	size_t count; /* 0: all messages belong to this store; otherwise a message that matches no rule does not */
 };
 
-/* Appends text as a literal of the database's; as a pattern, ready for what compares them. */
+/* Appends text as an SQL literal; a pattern in the form that the operator needs. */
 typedef void (*pr_literal_fn)(void *context, const char *text, bool pattern, struct pr_buf *out);
 
 /*
- * Appends an expression that is true of what is the store's own; like is the
- * operator for patterns. There must be rules.
+ * Appends an expression that is true for messages of this store. like is the operator for
+ * patterns. There must be rules.
  */
 void pr_rules_sql(const struct pr_rules *rules, const struct pr_table *table, const char *like,
 		  pr_literal_fn literal, void *context, struct pr_buf *out);

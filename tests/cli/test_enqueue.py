@@ -28,7 +28,7 @@ def E2_delay_and_priority_move_the_first_attempt(postroom, sql):
     assert moved == {'later': 600_000_000, 'sooner': -60_000_000}
 
 
-def E5_the_payload_is_kept_as_it_was_written(postroom, sql):
+def E5_payload_is_stored_unchanged(postroom, sql):
     text = '{ "b":1.50,\t"a" : [1e2, "\\u00e9", "é"],  "b":2 }'
     postroom.enqueue('t', text)
     postroom.ok('enqueue', 't', input=text)
@@ -43,7 +43,7 @@ def E5_invalid_json_is_refused_and_nothing_is_written(postroom, db, payload):
     assert not db.exists()
 
 
-def E5_invalid_json_says_where(postroom):
+def E5_invalid_json_error_names_the_position(postroom):
     assert 'at byte 7' in postroom.fails(1, 'enqueue', 't', '{"a":1;}')
 
 
@@ -113,7 +113,7 @@ def E8_a_binary_body_is_kept_byte_for_byte(postroom, sql, tmp_path):
     assert base64.b64decode(row['body_base64']) == body
 
 
-def test_a_body_that_can_not_be_read_is_named(postroom, db):
+def E8_unreadable_body_file_is_reported(postroom, db):
     assert 'nowhere.png' in postroom.fails(1, 'enqueue', 't', '--body-file', 'nowhere.png')
     assert 'directory' in postroom.fails(1, 'enqueue', 't', '--body-file', '.').lower()
     assert 'exclude' in postroom.fails(2, 'enqueue', 't', '{}', '--body-file', '/dev/null')
@@ -121,7 +121,7 @@ def test_a_body_that_can_not_be_read_is_named(postroom, db):
 
 
 @pytest.mark.parametrize('headers', [['novalue'], ['=x'], ['a=1', 'a=2']])
-def test_a_wrong_header_is_a_wrong_command_line(postroom, headers):
+def E8_invalid_header_is_a_usage_error(postroom, headers):
     args = [word for header in headers for word in ('--header', header)]
     assert '--header' in postroom.fails(2, 'enqueue', 't', '{}', *args)
 
@@ -177,13 +177,13 @@ def I1_identity_gives_the_key_that_the_key_command_prints(postroom):
                        '--json').object['dedupe_key'] == key
 
 
-def test_a_malformed_identity_is_a_wrong_command_line(postroom):
+def I1_malformed_identity_is_a_usage_error(postroom):
     for identity in ('', 'order', 'order:17'):
         assert 'CATEGORY:ENTITY:KIND' in postroom.fails(2, 'enqueue', 't', '{}', '--identity',
                                                         identity)
 
 
-def test_the_three_kinds_of_key_exclude_each_other(postroom):
+def I3_kinds_of_key_exclude_each_other(postroom):
     assert 'exclude' in postroom.fails(2, 'enqueue', 't', '{}', '--identity', 'a:b:c',
                                        '--dedupe-key', 'd')
 
@@ -203,19 +203,19 @@ def I4_the_answer_is_id_key_and_duplicate(postroom):
     assert re.fullmatch(UUID7 + '\n', postroom.ok('enqueue', 't', '{}').out)
 
 
-def test_a_closed_stdout_is_told_and_the_message_is_kept(postroom):
+def I4_closed_stdout_is_reported_and_the_message_stays_enqueued(postroom):
     reader, writer = os.pipe()
     os.close(reader)
     for args in (['enqueue', 't', '{}'], ['enqueue', 't', '{}', '--json']):
         result = postroom(*args, stdout=writer)
         assert result.code == 1
-        assert result.err == ('postroom: enqueue: the message was written, but can not write to '
+        assert result.err == ('postroom: enqueue: the message was written, but cannot write to '
                               'standard output: Broken pipe\n')
     os.close(writer)
     assert len(postroom.rows()) == 2
 
 
-def test_a_missing_stdout_is_told_and_never_becomes_the_database(postroom, db):
+def Z1_missing_stdout_is_reported_and_never_becomes_the_database(postroom, db):
     command = [sys.executable, '-c',
                'import os, sys; os.close(1); os.execv(sys.argv[1], sys.argv[1:])']
     from conftest import PROGRAM

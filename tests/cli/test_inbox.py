@@ -11,7 +11,8 @@ import pytest
 
 from conftest import PATIENCE, ROOT, wait_until
 
-COLUMNS = ['id', 'handler', 'seq', 'topic', 'key', 'status', 'payload', 'body_base64', 'content_type',
+COLUMNS = ['id', 'handler', 'seq', 'topic', 'key', 'tenant_id', 'correlation_id', 'status', 'payload',
+           'body_base64', 'content_type',
            'headers', 'checkpoint', 'steps', 'attempts', 'claims',
            'next_attempt_at', 'locked_by', 'locked_until', 'last_attempt_at', 'last_error',
            'created_at', 'updated_at', 'processed_at']
@@ -25,11 +26,11 @@ def entries(postroom, *args):
     return [(row['handler'], row['id']) for row in postroom.ok('inbox', 'list', '--json', *args).objects]
 
 
-def bury(sql, id):
+def make_dead(sql, id):
     sql("UPDATE postroom_inbox SET status = 'dead', attempts = 3, last_error = 'no' WHERE id = ?", id)
 
 
-def N3_a_command_is_submitted_once_and_its_state_told(postroom, sql):
+def N3_command_is_submitted_once_and_its_state_returned(postroom, sql):
     first = {'id': 'c-1', 'handler': 'invoices', 'status': 'pending', 'duplicate': False}
     assert submit(postroom, 'invoices', 'c-1', '{"n": 1}') == first
     assert submit(postroom, 'invoices', 'c-1', '{"n": 2}') == {**first, 'duplicate': True}
@@ -41,7 +42,7 @@ def N3_a_command_is_submitted_once_and_its_state_told(postroom, sql):
     assert postroom.ok('inbox', 'submit', 'invoices', 'c-2').out == 'c-2 is pending\n'
 
 
-def N3_a_payload_comes_from_stdin_or_not_at_all(postroom):
+def N3_payload_is_read_from_stdin_or_omitted(postroom):
     submit(postroom, 'h', 'a', '-', input='{"n":\n1}\n')
     submit(postroom, 'h', 'b', input='{"n": 2}')
     rows = postroom.ok('inbox', 'list', '--json').objects
@@ -71,7 +72,7 @@ def N3_a_bad_payload_on_stdin_is_refused(postroom):
 def N4_the_inbox_is_listed_filtered_and_shown(postroom, sql):
     for handler, id in [('a', '1'), ('a', '2'), ('b', '1')]:
         submit(postroom, handler, id, '{}')
-    bury(sql, '2')
+    make_dead(sql, '2')
     assert list(postroom.ok('inbox', 'list', '--json', '--limit', '1').object) == COLUMNS
     assert entries(postroom) == [('b', '1'), ('a', '2'), ('a', '1')]
     assert entries(postroom, '--handler', 'a') == [('a', '2'), ('a', '1')]
@@ -87,7 +88,7 @@ def N4_the_inbox_is_listed_filtered_and_shown(postroom, sql):
     assert postroom.fails(1, 'inbox', 'show', '9') == 'inbox show: there is no 9'
 
 
-def N4_an_event_is_shown_with_all_that_it_brought(postroom):
+def N4_event_is_shown_with_all_its_attributes(postroom):
     line = {'id': 'e', 'topic': 'orders', 'key': 'k', 'headers': {'a': 'b'}, 'content_type': 'text/plain',
             'body_base64': base64.b64encode(b'no JSON').decode()}
     postroom.ok('consume', '--handler', 'h', '--from', '-', '--exec', 'exit 65', input=json.dumps(line))
@@ -98,25 +99,25 @@ def N4_an_event_is_shown_with_all_that_it_brought(postroom):
         assert re.search(f'^{field}$', shown, re.M)
 
 
-def N4_dead_ones_are_retried(postroom, sql):
+def N4_dead_events_are_retried(postroom, sql):
     for id in ('1', '2', '3', '4'):
         submit(postroom, 'h', id)
     for id in ('1', '2', '3'):
-        bury(sql, id)
+        make_dead(sql, id)
     result = postroom('inbox', 'retry', 'h', '1', '4', '9')
     assert result.code == 1 and result.out == '1 is pending again\n'
-    assert result.err.splitlines() == [
-        'postroom: inbox retry: 4 is pending at h; only what is dead can be retried',
+    assert [line for line in result.err.splitlines() if line.startswith('postroom: ')] == [
+        'postroom: inbox retry: 4 is pending at h; only dead rows can be retried',
         'postroom: inbox retry: there is no 9 at h']
     assert postroom.ok('inbox', 'retry', '--dead', '--handler', 'other', '--json').object == {'retried': 0}
     assert postroom.ok('inbox', 'retry', '--dead').out == '2 pending again\n'
     assert postroom.stats()['inbox']['pending'] == 4
 
 
-def N4_finished_ones_are_purged(postroom, sql):
+def N4_finished_events_are_purged(postroom, sql):
     for id in ('1', '2', '3'):
         submit(postroom, 'h', id)
-    bury(sql, '1')
+    make_dead(sql, '1')
     sql("UPDATE postroom_inbox SET status = 'completed' WHERE id = '2'")
     purge = ['inbox', 'purge', '--json', '--yes', '--status']
     assert postroom.ok(*purge, 'completed', '--older-than', '1h').object == {'purged': 0}
@@ -132,7 +133,7 @@ def N4_stats_count_the_inbox(postroom, sql):
     assert postroom.stats()['inbox'] == {'pending': 0, 'active': 0, 'completed': 0, 'dead': 0, 'handlers': []}
     for handler, id in [('a', '1'), ('a', '2'), ('b', '1')]:
         submit(postroom, handler, id)
-    bury(sql, '2')
+    make_dead(sql, '2')
     assert postroom.stats()['inbox'] == {
         'pending': 2, 'active': 0, 'completed': 0, 'dead': 1, 'handlers': [
             {'handler': 'a', 'pending': 1, 'active': 0, 'completed': 0, 'dead': 1},
@@ -140,19 +141,19 @@ def N4_stats_count_the_inbox(postroom, sql):
 
 
 @pytest.mark.parametrize('args, word', [
-    (['frob'], 'there is no frob'), (['submit', 'h'], 'inbox submit HANDLER ID [PAYLOAD]'),
+    (['frob'], 'unknown action frob'), (['submit', 'h'], 'inbox submit HANDLER ID [PAYLOAD]'),
     (['submit', 'h', 'c', '1', '2'], 'number of arguments'), (['list', 'x'], 'number of arguments'),
     (['show'], 'inbox show [HANDLER] ID'), (['list', '--dead'], '--dead'),
     (['submit', 'h', 'c', '--status', 'dead'], '--status'), (['list', '--status', 'delivered'], 'completed'),
     (['retry'], '--dead'), (['retry', 'h'], 'HANDLER ID'), (['retry', 'h', 'c', '--dead'], 'either'),
     (['retry', 'h', 'c', '--handler', 'h'], '--handler'), (['purge'], '--status completed'),
     (['purge', '--status', 'pending'], 'never deleted')])
-def test_a_wrong_command_line_says_how(postroom, args, word):
+def test_usage_error_shows_the_synopsis(postroom, args, word):
     postroom.ok('migrate')
     assert word in postroom.fails(2, 'inbox', *args)
 
 
-def test_only_submit_makes_a_database(postroom, db):
+def N3_only_submit_creates_a_database(postroom, db):
     for action in (['list'], ['show', 'c'], ['retry', '--dead'], ['purge', '--status', 'dead', '--yes']):
         assert 'outbox.db' in postroom.fails(1, 'inbox', *action)
         assert not db.exists()
@@ -160,7 +161,7 @@ def test_only_submit_makes_a_database(postroom, db):
     assert db.exists()
 
 
-def N4_a_relay_purges_what_was_completed_long_ago(postroom, sql):
+def N4_relay_purges_old_completed_events(postroom, sql):
     submit(postroom, 'h', 'pending')
     for id, age in [('new', 0), ('old', 31 * 86400)]:
         sql("INSERT INTO postroom_inbox (id, handler_name, status) VALUES (?, 'h', 'completed')", id)
@@ -188,7 +189,7 @@ def handle(db, id):
     return first
 
 
-def N2_the_recipe_for_sqlite_works_from_any_language(postroom, db, sql):
+def N2_sqlite_recipe_works_from_any_language(postroom, db, sql):
     postroom.ok('migrate')
     sql('CREATE TABLE ledger (id TEXT)')
     one = sqlite3.connect(db, timeout=PATIENCE, isolation_level=None)
@@ -218,6 +219,6 @@ def N2_the_recipe_for_sqlite_works_from_any_language(postroom, db, sql):
     one.close()
 
 
-def N2_the_recipe_is_the_documented_one():
+def N2_tested_recipe_equals_the_documented_one():
     text = (ROOT / 'docs' / 'inbox.md').read_text(encoding='utf-8')
     assert ' '.join(RECIPE.split()) in ' '.join(text.split())

@@ -32,7 +32,7 @@ def I1_the_key_is_an_object_in_json(postroom, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_sinks_lists_what_is_built_in(postroom):
+def test_sinks_lists_built_in_sinks(postroom):
     names = [line.split('\t')[0] for line in postroom.ok('sinks').lines]
     assert names[:4] == ['null', 'stdout', 'file', 'exec']
     objects = postroom.ok('sinks', '--json').objects
@@ -50,7 +50,7 @@ def test_sinks_of_one_name_shows_its_settings(postroom):
 
 
 @pytest.mark.parametrize('sink', ['amqps', 'nats'])
-def K8_a_locked_key_is_refused_and_nobody_is_asked(postroom, tmp_path, sink):
+def K8_encrypted_key_is_refused_without_a_prompt(postroom, tmp_path, sink):
     """A relay that waits for a password on its terminal, or takes it from stdin, would not start by itself."""
     if sink[:4] not in postroom.ok('sinks').out:
         pytest.skip(f'built without {sink}')

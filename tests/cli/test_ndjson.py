@@ -47,7 +47,7 @@ def E7_every_member_of_a_line_is_a_column(postroom, tmp_path, sql):
                               'WHERE seq IN (2, 3) ORDER BY seq')] == [3_540_000, 1_500]
 
 
-def E5_payloads_are_taken_untouched_from_the_line(postroom, tmp_path, sql):
+def E5_payloads_are_copied_unchanged_from_the_line(postroom, tmp_path, sql):
     texts = ['{ "b" : 1.50,"a":[ 1e2 ] ,"b":2}', '"\\u00e9\\/"', '  [1 ,2]  ', '-0', 'null']
     lines = [f'{{"topic":"t","payload":{text},"key":"k"}}' for text in texts]
     postroom.ok('enqueue', '--ndjson', write(tmp_path, lines))
@@ -80,12 +80,12 @@ def E7_duplicates_are_counted_and_logged(postroom, tmp_path):
     assert result.err.count('differs=yes') == 1
 
 
-def test_stdin_is_read_with_a_dash(postroom):
+def E7_dash_reads_from_stdin(postroom):
     postroom.ok('enqueue', '--ndjson', '-', input=line() + '\n' + line())
     assert len(postroom.rows()) == 2
 
 
-def test_empty_lines_and_windows_line_ends_are_fine(postroom, tmp_path):
+def E7_empty_lines_and_windows_line_ends_are_accepted(postroom, tmp_path):
     path = tmp_path / 'messages.ndjson'
     path.write_bytes(b'\n \r\n' + line().encode() + b'\r\n\n\n' + line().encode())
     assert postroom.ok('enqueue', '--ndjson', path).out == '2 messages enqueued\n'
@@ -98,36 +98,36 @@ def sixteen_good_lines_and(bad):
 
 def E5_invalid_json_on_line_17_is_named(postroom, tmp_path):
     path = write(tmp_path, sixteen_good_lines_and('{"topic": "t", "payload": {"a": nonsense}}'))
-    told = postroom.fails(1, 'enqueue', '--ndjson', path)
-    assert 'messages.ndjson: line 17, column 33: ' in told
-    assert told.endswith('; nothing was written')
+    error = postroom.fails(1, 'enqueue', '--ndjson', path)
+    assert 'messages.ndjson: line 17, column 33: ' in error
+    assert error.endswith('; nothing was written')
     assert postroom.rows() == []
 
 
-def E5_what_was_written_before_a_bad_line_is_told(postroom, tmp_path):
+def E5_rows_written_before_a_bad_line_are_reported(postroom, tmp_path):
     path = write(tmp_path, sixteen_good_lines_and('{'))
-    told = postroom.fails(1, 'enqueue', '--ndjson', path, '--batch-size', '8')
-    assert 'line 17, column 2: ' in told
-    assert 'lines 1 to 16 were written (16 messages' in told
+    error = postroom.fails(1, 'enqueue', '--ndjson', path, '--batch-size', '8')
+    assert 'line 17, column 2: ' in error
+    assert 'lines 1 to 16 were written (16 messages' in error
     assert [row['key'] for row in reversed(postroom.rows())] == [str(n) for n in range(1, 17)]
 
 
-def E5_a_batch_with_a_bad_line_is_undone_whole(postroom, tmp_path):
+def E5_batch_with_a_bad_line_is_rolled_back(postroom, tmp_path):
     path = write(tmp_path, sixteen_good_lines_and('{'))
-    told = postroom.fails(1, 'enqueue', '--ndjson', path, '--batch-size', '10')
-    assert 'lines 1 to 10 were written (10 messages' in told and 'nothing after' in told
+    error = postroom.fails(1, 'enqueue', '--ndjson', path, '--batch-size', '10')
+    assert 'lines 1 to 10 were written (10 messages' in error and 'nothing after' in error
     assert len(postroom.rows()) == 10
 
 
 def E5_an_atomic_file_with_a_bad_line_writes_nothing(postroom, tmp_path):
     path = write(tmp_path, [line() for _ in range(5000)] + ['{'])
-    told = postroom.fails(1, 'enqueue', '--ndjson', path, '--batch-size', '8', '--atomic', '--json')
-    assert 'line 5001, ' in told and told.endswith('nothing was written')
+    error = postroom.fails(1, 'enqueue', '--ndjson', path, '--batch-size', '8', '--atomic', '--json')
+    assert 'line 5001, ' in error and error.endswith('nothing was written')
     assert postroom.rows() == []
 
 
-def test_an_atomic_file_is_one_transaction(postroom, tmp_path, db):
-    """Nobody sees a part of it: while the last line is awaited, the table is empty."""
+def E7_atomic_file_is_one_transaction(postroom, tmp_path, db):
+    """No reader sees a part of it: while the last line is awaited, the table is empty."""
     postroom.ok('migrate')
     process = postroom.start('enqueue', '--ndjson', '-', '--atomic', '--json', stdin=subprocess.PIPE)
     process.stdin.write((line() + '\n').encode() * 5000)
@@ -148,7 +148,7 @@ def test_an_atomic_file_is_one_transaction(postroom, tmp_path, db):
     assert len(out.splitlines()) == 5001 and len(postroom.rows()) == 5001
 
 
-def test_no_lock_is_held_while_waiting_for_input(postroom):
+def E7_no_lock_is_held_while_waiting_for_input(postroom):
     postroom.ok('migrate')
     process = postroom.start('enqueue', '--ndjson', '-', '--batch-size', '3', stdin=subprocess.PIPE)
     process.stdin.write((line() + '\n').encode() * 5)
@@ -172,13 +172,13 @@ def test_no_lock_is_held_while_waiting_for_input(postroom):
     ('{"topic":"t","payload":1,"delay":1e300}', 34, 'delay'),
     ('{"topic":"t","payload":1,"priority":1.5}', 37, 'whole number'),
     ('{"topic":"t","payload":1,"priority":3601}', 37, '3600'),
-    ('{"topic":"t","payload":1,"topic":"u"}', 26, 'second time'),
-    ('{"topic":"t","payload":1,"t\\u006fpic":"u"}', 26, 'second time'),
+    ('{"topic":"t","payload":1,"topic":"u"}', 26, 'given twice'),
+    ('{"topic":"t","payload":1,"t\\u006fpic":"u"}', 26, 'given twice'),
     ('[1]', 1, 'not an object'), ('{"topic":"t","payload":1} x', 27, ''),
     ('{"topic":"t","payload":1', 25, 'unexpected end')])
 def E5_a_bad_line_is_named_with_its_column(postroom, tmp_path, bad, column, word):
-    told = postroom.fails(1, 'enqueue', '--ndjson', write(tmp_path, [line(), bad]))
-    assert f'line 2, column {column}: ' in told and word in told
+    error = postroom.fails(1, 'enqueue', '--ndjson', write(tmp_path, [line(), bad]))
+    assert f'line 2, column {column}: ' in error and word in error
 
 
 @pytest.mark.parametrize('members, field', [
@@ -186,8 +186,8 @@ def E5_a_bad_line_is_named_with_its_column(postroom, tmp_path, bad, column, word
     ({'tenant_id': TENANT, 'dedupe_key': 'x'}, 'dedupe_key'), ({'headers': {'a': 1}}, 'headers'),
     ({'payload': 'x' * 1024 * 1024}, 'payload'), ({'body_base64': 'AAAA'}, 'payload')])
 def E5_a_refused_message_is_named_by_its_line(postroom, tmp_path, members, field):
-    told = postroom.fails(1, 'enqueue', '--ndjson', write(tmp_path, [line(), '', line(**members)]))
-    assert 'line 3: ' in told and field in told and 'nothing was written' in told
+    error = postroom.fails(1, 'enqueue', '--ndjson', write(tmp_path, [line(), '', line(**members)]))
+    assert 'line 3: ' in error and field in error and 'nothing was written' in error
     assert postroom.rows() == []
 
 
@@ -197,13 +197,13 @@ def E5_a_line_without_topic_or_payload_is_refused(postroom, tmp_path):
 
 
 def E5_an_endless_line_is_refused_without_reading_it_all(postroom):
-    told = postroom.fails(1, 'enqueue', '--ndjson', '/dev/zero')
-    assert 'line 1 is longer than' in told and '--max-payload' in told
+    error = postroom.fails(1, 'enqueue', '--ndjson', '/dev/zero')
+    assert 'line 1 is longer than' in error and '--max-payload' in error
 
 
 @pytest.mark.skipif('san' in os.path.basename(os.path.dirname(PROGRAM)),
                     reason='sanitizers need more memory than the limit')
-def test_memory_does_not_grow_with_the_file(postroom, tmp_path):
+def E7_memory_does_not_grow_with_the_file(postroom, tmp_path):
     """60 MB of messages and their receipts, all in one transaction, with 24 MB of memory."""
     path = tmp_path / 'big.ndjson'
     with open(path, 'w') as file:
@@ -216,19 +216,19 @@ def test_memory_does_not_grow_with_the_file(postroom, tmp_path):
     assert len(result.lines) == 40_000
 
 
-def test_message_options_do_not_go_with_a_file(postroom, tmp_path):
+def E7_message_options_exclude_a_file(postroom, tmp_path):
     path = write(tmp_path, [line()])
     assert '--ndjson' in postroom.fails(2, 'enqueue', '--ndjson', path, '--key', 'k')
     assert '--ndjson' in postroom.fails(2, 'enqueue', 'topic', '--ndjson', path)
 
 
-def test_a_file_that_can_not_be_read_is_named(postroom, db):
+def E7_unreadable_input_file_is_reported(postroom, db):
     assert 'nowhere' in postroom.fails(1, 'enqueue', '--ndjson', 'nowhere')
     assert not db.exists()
     assert 'directory' in postroom.fails(1, 'enqueue', '--ndjson', '.').lower()
 
 
-def test_a_closed_stdout_ends_the_run_and_tells_what_was_written(postroom, tmp_path):
+def E7_closed_stdout_ends_the_run_and_reports_rows_written(postroom, tmp_path):
     path = write(tmp_path, [line() for _ in range(100)])
     reader, writer = os.pipe()
     os.close(reader)

@@ -23,7 +23,7 @@ def D1_settings_are_checked_at_the_start(postroom, db):
         assert all(word in line for word in words), line
 
 
-def G1_no_secret_of_a_sink_stands_in_the_process_list(postroom):
+def G1_process_list_shows_no_secret_of_a_sink(postroom):
     secret = 'whsec_aHVzaGh1c2hodXNoaHVzaGh1c2hodXNo'
     postroom.enqueue()
     relay = postroom.start(
@@ -33,14 +33,14 @@ def G1_no_secret_of_a_sink_stands_in_the_process_list(postroom):
     assert b'secret=' in line and secret.encode() not in line
 
 
-def W1_one_command_delivers_everything(postroom):
+def W1_one_process_delivers_everything(postroom):
     ids = [postroom.enqueue('t', '{"n":%d}' % n) for n in range(20)]
     result = postroom.ok('relay', '--to', 'stdout:', '--drain')
     assert sorted(message['id'] for message in result.objects) == sorted(ids)
     assert {row['status'] for row in postroom.rows()} == {'delivered'}
 
 
-def D2_no_meaning_is_read_into_a_payload(postroom):
+def D2_relay_does_not_parse_payloads(postroom):
     """Whatever it says about itself, it is delivered, with the very text it was enqueued with."""
     texts = ['{"status":"dead","topic":"other","delay":"1h"}', '{ "a" : 1.50, "a": 2e0 }', 'null',
              '{"error":true,"retry":false}', '"\\u00e9{topic}"', '[]']
@@ -52,7 +52,7 @@ def D2_no_meaning_is_read_into_a_payload(postroom):
         assert line.endswith(f'"payload":{text}}}') and '"topic":"t"' in line
 
 
-def test_relay_makes_the_database_it_needs(postroom):
+def W1_relay_creates_its_database(postroom):
     assert postroom.ok('relay', '--to', 'null:', '--drain').out == ''
     assert postroom.rows() == []
 
@@ -79,12 +79,12 @@ def L1_events_are_logged_as_text_and_as_json(postroom):
     assert any(id == event.get('id') for event in events)
 
 
-def L1_the_log_level_is_heeded(postroom):
+def L1_log_level_is_respected(postroom):
     postroom.enqueue()
     assert postroom.ok('relay', '--to', 'null:', '--drain', '--log-level', 'warn').err == ''
 
 
-def R1_the_attempts_of_the_command_line_are_the_relays(postroom):
+def R1_max_attempts_of_the_command_line_applies_to_the_relay(postroom):
     id = postroom.enqueue()
     result = postroom.ok('relay', '--to', 'exec:echo broken >&2; exit 1', '--drain',
                          '--max-attempts', '3', '--base-delay', '1ms', '--max-delay', '2ms',
@@ -96,7 +96,7 @@ def R1_the_attempts_of_the_command_line_are_the_relays(postroom):
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def D4_a_signal_ends_it_with_exit_0(postroom, tmp_path, number):
+def D4_signal_ends_relay_with_exit_0(postroom, tmp_path, number):
     relay = postroom.start('relay', '--to', 'file:out.ndjson')
     id = postroom.enqueue()
     wait_until(lambda: postroom.show(id)['status'] == 'delivered', 'the delivery')
@@ -105,7 +105,7 @@ def D4_a_signal_ends_it_with_exit_0(postroom, tmp_path, number):
     assert len((tmp_path / 'out.ndjson').read_text().splitlines()) == 1
 
 
-def D4_a_signal_while_the_database_is_locked_ends_it_too(postroom, db):
+def D4_signal_ends_relay_while_database_is_locked(postroom, db):
     postroom.ok('migrate')
     with sqlite3.connect(db, isolation_level=None) as holder:
         holder.execute('BEGIN EXCLUSIVE')
@@ -122,7 +122,7 @@ def pending_signals(pid):
         return int(next(line for line in file if line.startswith('ShdPnd')).split()[1], 16)
 
 
-def D4_a_second_signal_ends_it_at_once_and_nothing_is_lost(postroom, tmp_path, sql):
+def D4_second_signal_ends_relay_immediately_and_loses_nothing(postroom, tmp_path, sql):
     id = postroom.enqueue()
     relay = postroom.start('relay', '--to', 'exec:echo $$ >pid.new; mv pid.new pid; exec sleep 1000',
                            '--lease', '1h', '--publish-timeout', '30m', '--shutdown-grace', '1h')
@@ -139,7 +139,7 @@ def D4_a_second_signal_ends_it_at_once_and_nothing_is_lost(postroom, tmp_path, s
     assert postroom.show(id)['status'] == 'delivered'
 
 
-def test_sighup_reopens_the_file_of_a_file_sink(postroom, tmp_path):
+def K2_sighup_reopens_the_file_of_a_file_sink(postroom, tmp_path):
     old, new = tmp_path / 'old.ndjson', tmp_path / 'out.ndjson'
     relay = postroom.start('relay', '--to', 'file:out.ndjson', '--poll-interval', '10ms')
     ids = [postroom.enqueue()]
@@ -158,19 +158,19 @@ def test_sighup_reopens_the_file_of_a_file_sink(postroom, tmp_path):
     assert [json.loads(line)['id'] for line in lines] == ids
 
 
-def test_a_broken_stdout_ends_the_relay_and_nothing_is_lost(postroom):
+def K1_broken_stdout_ends_the_relay_and_loses_nothing(postroom):
     id = postroom.enqueue()
     reader, writer = os.pipe()
     os.close(reader)
     result = postroom('relay', '--to', 'stdout:', '--drain', stdout=writer)
     os.close(writer)
     assert result.code == 1
-    told = [line for line in result.err.splitlines() if line.startswith('postroom: ')]
-    assert len(told) == 1 and 'Broken pipe' in told[0]
+    errors = [line for line in result.err.splitlines() if line.startswith('postroom: ')]
+    assert len(errors) == 1 and 'Broken pipe' in errors[0]
     assert postroom.show(id)['status'] != 'delivered'
 
 
-def K3_a_command_that_does_not_exist_is_told_and_nothing_is_lost(postroom):
+def K3_missing_command_is_reported_and_loses_nothing(postroom):
     id = postroom.enqueue()
     relay = postroom.start('relay', '--to', 'exec:/no/such/command', '--poll-interval', '10ms')
     lines = []

@@ -72,7 +72,7 @@ def written(path):
     return path.exists() and path.read_text().endswith('\n')
 
 
-def J2_a_step_is_done_once_and_what_it_printed_is_printed_again(handler, tmp_path):
+def J2_step_runs_once_and_its_output_is_repeated(handler, tmp_path):
     command = ['step', 'make', '--', 'sh', '-c', 'echo it is "$1"; echo aside >&2; echo . >> done', '--', 'so']
     for said in ('aside\n', ''):
         result = handler.ok(*command)
@@ -80,7 +80,7 @@ def J2_a_step_is_done_once_and_what_it_printed_is_printed_again(handler, tmp_pat
     assert (tmp_path / 'done').read_text() == '.\n'
 
 
-def J2_a_job_goes_on_behind_its_last_finished_step(handler, tmp_path):
+def J2_job_resumes_after_its_last_finished_step(handler, tmp_path):
     job = '''
         a=$(postroom step a -- sh -c 'echo a >> done; echo one') || exit
         b=$(postroom step b -- sh -c 'echo b >> done; echo two') || exit
@@ -103,22 +103,22 @@ def J2_a_command_has_the_streams_of_its_handler(handler):
 
 @pytest.mark.parametrize('command, code', [
     ('exit 3', 3), ('exit 65', 65), ('exit 255', 255), ('kill -9 $$', 137), ('exec no-such-command-here', 127)])
-def J2_a_failed_step_passes_its_status_on_and_is_not_recorded(handler, command, code):
+def J2_failed_step_returns_its_status_and_is_not_recorded(handler, command, code):
     result = handler('step', 'a', '--', 'sh', '-c', f'echo tried; {command}')
     assert (result.code, result.out) == (code, 'tried\n')
     assert handler.steps() == {}
 
 
-def J2_a_command_that_can_not_be_started_says_why(handler, tmp_path):
+def J2_command_that_cannot_start_reports_why(handler, tmp_path):
     result = handler('step', 'a', '--', 'no-such-command-here')
-    assert (result.code, result.err) == (127, 'no-such-command-here can not be started: it was not found\n')
+    assert (result.code, result.err) == (127, 'no-such-command-here cannot be started: it was not found\n')
     (tmp_path / 'text').write_text('no program')
     result = handler('step', 'a', '--', './text')
-    assert (result.code, result.err) == (126, './text can not be started: it may not be executed\n')
+    assert (result.code, result.err) == (126, './text cannot be started: it may not be executed\n')
     assert handler.steps() == {}
 
 
-def J2_what_is_no_text_is_printed_again_byte_by_byte(handler):
+def J2_binary_output_is_repeated_byte_by_byte(handler):
     command = ['step', 'a', '--', 'printf', r'a\0b\377\n']
     for _ in range(2):
         done = subprocess.run([PROGRAM, *command], stdout=subprocess.PIPE, check=True,
@@ -127,7 +127,7 @@ def J2_what_is_no_text_is_printed_again_byte_by_byte(handler):
     assert handler.steps() == {'a': {'stdout_base64': 'YQBi/wo='}}
 
 
-def J2_long_output_is_passed_on_whole_and_kept_in_part(handler):
+def J2_long_output_is_printed_whole_and_stored_in_part(handler):
     # The limit falls into the middle of a character.
     line = 'echo -n x; yes é | tr -d "\\n" | head -c 10000000'
     result = handler.ok('step', 'a', '--', 'bash', '-c', line)
@@ -168,15 +168,15 @@ def J2_a_bad_name_is_refused(handler, name, word, tmp_path):
 
 
 @pytest.mark.parametrize('args, word', [
-    ([], 'a name and a command are needed'), (['a'], 'a name and a command are needed'),
-    (['a', '--'], 'a name and a command are needed'), (['--show', 'a', '--', 'true'], 'goes with nothing else'),
+    ([], 'NAME or CMD is missing'), (['a'], 'NAME or CMD is missing'),
+    (['a', '--'], 'NAME or CMD is missing'), (['--show', 'a', '--', 'true'], 'takes no other arguments'),
     (['--timeout', '0', 'a', '--', 'true'], '--timeout')])
-def J2_a_wrong_command_line_is_explained(handler, args, word):
+def J2_usage_error_is_explained(handler, args, word):
     assert word in handler.fails(2, 'step', *args)
 
 
 @pytest.mark.parametrize('args', [['step', 'a', '--', 'touch', 'run'], ['step', '--show'], ['checkpoint']])
-def J2_outside_a_handler_it_says_what_it_is_for(postroom, handler, args, tmp_path):
+def J2_step_outside_a_handler_explains_its_use(postroom, handler, args, tmp_path):
     for name in ('POSTROOM_HANDLER', 'POSTROOM_ID', 'POSTROOM_CLAIM'):
         for value in ('', None):
             env = {**handler.environment, name: value}
@@ -187,16 +187,16 @@ def J2_outside_a_handler_it_says_what_it_is_for(postroom, handler, args, tmp_pat
     assert not (tmp_path / 'run').exists()
 
 
-def J2_nothing_is_run_for_a_job_that_is_somebody_elses(handler, sql, tmp_path):
+def J2_step_of_a_lost_job_runs_nothing(handler, sql, tmp_path):
     commands = [['step', 'a', '--', 'touch', 'run'], ['checkpoint'], ['checkpoint', '1']]
     handler.begin()
     handler.claim = 1
     for command in commands:
-        assert "j-1 is somebody else's by now" in handler.fails(1, *command)
+        assert "j-1 belongs to another worker" in handler.fails(1, *command)
     handler.claim = 2
     sql("UPDATE postroom_inbox SET status = 'completed', locked_by = NULL, locked_until = NULL")
     for command in commands:
-        assert "j-1 is somebody else's by now" in handler.fails(1, *command)
+        assert "j-1 belongs to another worker" in handler.fails(1, *command)
     sql('DELETE FROM postroom_inbox')
     assert handler.fails(1, 'checkpoint') == 'checkpoint: there is no j-1 at import'
     assert not (tmp_path / 'run').exists()
@@ -206,21 +206,21 @@ def J2_a_step_whose_job_was_lost_meanwhile_is_not_recorded(handler, db):
     take_over = f'sqlite3 {shlex.quote(str(db))} "UPDATE postroom_inbox SET claims = 2" && echo done'
     result = handler('step', 'a', '--', 'sh', '-c', take_over)
     assert (result.code, result.out) == (1, 'done\n')
-    assert re.fullmatch("postroom: step a: it was done, but is not recorded and will be done again: "
-                        "j-1 is somebody else's by now.*\n", result.err)
+    assert re.fullmatch("postroom: step a: the command succeeded but is not recorded, so it will run again: "
+                        "j-1 belongs to another worker.*\n", result.err)
     handler.claim = 2
     assert handler.steps() == {}
 
 
-def J2_a_step_is_recorded_though_nobody_takes_its_output(handler):
+def J2_step_is_recorded_if_its_output_is_not_read(handler):
     with open('/dev/full', 'wb') as full:
         result = handler('step', 'a', '--', 'echo', 'done', stdout=full)
     assert result.code == 1
-    assert result.err.startswith('postroom: the step was done and is recorded, but can not write to standard output')
+    assert result.err.startswith('postroom: the step was done and is recorded, but cannot write to standard output')
     assert handler.steps() == {'a': 'done\n'}
 
 
-def J2_a_step_that_is_done_is_recorded_when_the_database_is_free_again(handler, db, tmp_path):
+def J2_finished_step_is_recorded_once_the_database_is_unlocked(handler, db, tmp_path):
     line = 'echo > begun; until [ -e go ]; do sleep 0.05; done; echo done'
     with open(tmp_path / 'err', 'wb') as err:
         step = handler.start('step', 'a', '--', 'sh', '-c', line, stderr=err)
@@ -236,7 +236,7 @@ def J2_a_step_that_is_done_is_recorded_when_the_database_is_free_again(handler, 
     assert handler.steps() == {'a': 'done\n'}
 
 
-def J2_what_a_command_leaves_behind_with_its_output_does_not_hold_the_step(handler, tmp_path):
+def J2_background_process_with_output_open_does_not_block_step(handler, tmp_path):
     line = 'sleep 1000 2> /dev/null & echo $! > pid; echo done'
     assert handler.ok('step', 'a', '--', 'sh', '-c', line).out == 'done\n'
     os.kill(int((tmp_path / 'pid').read_text()), signal.SIGKILL)
@@ -244,7 +244,7 @@ def J2_what_a_command_leaves_behind_with_its_output_does_not_hold_the_step(handl
 
 
 @pytest.mark.parametrize('prepare', ['', 'trap "" TERM;', 'trap "exit 0" TERM;'])
-def J3_a_step_that_takes_too_long_is_ended_with_all_it_started(handler, prepare, tmp_path):
+def J3_step_past_its_timeout_is_ended_with_its_children(handler, prepare, tmp_path):
     line = f'{prepare} sleep 1000 & echo $! > pid; wait; wait; sleep 1000'
     result = handler('step', 'a', '--timeout', '200ms', '--', 'sh', '-c', line)
     assert (result.code, result.err) == (1, 'postroom: step a: timed out after 200ms\n')
@@ -252,7 +252,7 @@ def J3_a_step_that_takes_too_long_is_ended_with_all_it_started(handler, prepare,
     assert handler.steps() == {}
 
 
-def J3_the_time_counts_while_nobody_takes_the_output(handler):
+def J3_timeout_applies_while_output_is_not_read(handler):
     process = handler.start('step', 'a', '--timeout', '200ms', '--', 'yes', stdout=subprocess.PIPE)
     assert process.stderr.readline() == b'postroom: step a: timed out after 200ms\n'
     assert process.wait() == 1
@@ -270,7 +270,7 @@ def J3_a_signal_reaches_the_command_and_the_step_is_not_recorded(handler, number
     assert handler.steps() == {}
 
 
-def J3_a_command_dies_with_its_step(handler, tmp_path):
+def J3_command_ends_with_its_step(handler, tmp_path):
     process = handler.start('step', 'a', '--', 'sh', '-c', 'sleep 1000 & echo $! > pid; wait')
     wait_until(lambda: written(tmp_path / 'pid'))
     process.kill()
@@ -308,7 +308,7 @@ def consume(run, script, *options):
                env={'PATH': path})
 
 
-def J2_the_job_of_a_killed_consumer_goes_on_behind_its_last_step(postroom, sql, tmp_path):
+def J2_job_of_killed_consumer_resumes_after_its_last_step(postroom, sql, tmp_path):
     script = '''
         postroom step a -- sh -c 'echo a >> done' || exit
         postroom step b -- sh -c 'echo b >> done; [ -e healed ] || { echo $$ > pid; sleep 1000; }'

@@ -59,7 +59,7 @@ def fill(postroom, count, **members):
     postroom.ok('enqueue', '--ndjson', '-', input=(line + '\n') * count)
 
 
-def test_list_is_a_table_with_a_head_and_colours(postroom):
+def test_list_is_a_table_with_a_head_and_colors(postroom):
     id = postroom.enqueue('orders.created', '{}', '--key', 'o-1')
     postroom.ok('relay', '--to', 'null:', '--drain')
     code, text = on_terminal(postroom, 'list')
@@ -71,14 +71,14 @@ def test_list_is_a_table_with_a_head_and_colours(postroom):
 
 
 @pytest.mark.parametrize('env', [{'NO_COLOR': '1'}, {'TERM': 'dumb'}])
-def test_no_colours_where_they_are_not_wanted(postroom, env):
+def test_no_color_and_dumb_terminals_get_no_colors(postroom, env):
     postroom.enqueue()
     for args in (['list'], ['stats'], ['--help'], ['nonsense'], ['help', 'list']):
         _, text = on_terminal(postroom, *args, env=env)
         assert text and '\x1b' not in text
 
 
-def test_an_empty_no_color_means_nothing(postroom):
+def test_empty_no_color_is_ignored(postroom):
     postroom.enqueue()
     assert '\x1b[33mpending' in on_terminal(postroom, 'list', env={'NO_COLOR': ''})[1]
 
@@ -99,7 +99,7 @@ def test_long_errors_are_cut_to_the_terminals_width(postroom, sql):
     assert len(row) == 130 and row.endswith('ä…')
 
 
-def test_data_can_not_play_with_the_terminal(postroom, sql):
+def L1_data_cannot_control_the_terminal(postroom, sql):
     id = postroom.enqueue('t', '"\x7f\u009b31m"', '--key', 'a\x1b]0;owned\x07\u009b31m\nb')
     sql("UPDATE postroom_outbox SET status = 'dead', last_error = ?", 'x\x1b[2J\r')
     for args in (['list'], ['show', id]):
@@ -110,7 +110,7 @@ def test_data_can_not_play_with_the_terminal(postroom, sql):
     assert r'a\x1b[2Jb' in line
 
 
-def test_errors_are_coloured_on_a_terminal(postroom):
+def test_errors_are_colored_on_a_terminal(postroom):
     code, text = on_terminal(postroom, 'nonsense')
     assert code == 2 and text.startswith('\x1b[31mpostroom:\x1b[0m ')
 
@@ -133,47 +133,47 @@ def test_stats_watch_redraws_until_interrupted(postroom):
     assert terminal.finish() == -signal.SIGINT
 
 
-def test_purge_asks_and_no_means_no(postroom):
+def X2_purge_asks_and_deletes_nothing_on_no(postroom):
     fill(postroom, 3)
     postroom.ok('relay', '--to', 'null:', '--drain')
     for answer in ('n\n', '\n', 'ye\n', '\x04'):
         terminal = Terminal(postroom, 'purge', '--status', 'delivered')
-        terminal.read_until('Delete 3 delivered messages for good? [y/N] ')
+        terminal.read_until('Delete 3 delivered messages permanently? [y/N] ')
         os.write(terminal.master, answer.encode())
         assert terminal.finish() == 1 and 'nothing was deleted' in terminal.text
     assert len(postroom.rows()) == 3
 
 
 @pytest.mark.parametrize('answer', ['y', 'yes', 'Y'])
-def test_purge_asks_and_yes_means_yes(postroom, answer):
+def X2_purge_asks_and_deletes_on_yes(postroom, answer):
     fill(postroom, 3)
     postroom.enqueue('other')
     postroom.ok('relay', '--to', 'null:', '--drain')
     terminal = Terminal(postroom, 'purge', '--status', 'delivered', '--topic', 'orders.*')
-    terminal.read_until('Delete 3 delivered messages for good?')
+    terminal.read_until('Delete 3 delivered messages permanently?')
     os.write(terminal.master, answer.encode() + b'\n')
     assert terminal.finish() == 0 and '3 delivered messages deleted' in terminal.text
     assert len(postroom.rows()) == 1
 
 
-def test_purge_says_when_it_does_not_know_the_number(postroom):
+def X2_purge_asks_with_the_exact_number(postroom):
     fill(postroom, 3)
     postroom.ok('relay', '--to', 'null:', '--drain')
     terminal = Terminal(postroom, 'purge', '--status', 'delivered', '--older-than', '90s')
-    terminal.read_until('Delete up to 3 delivered messages older than 90s for good?')
+    terminal.read_until('Delete 0 delivered messages older than 90s permanently?')
     os.write(terminal.master, b'y\n')
     assert terminal.finish() == 0
     assert len(postroom.rows()) == 3
 
 
-def test_purge_with_yes_does_not_ask(postroom):
+def X2_purge_with_yes_does_not_ask(postroom):
     fill(postroom, 3)
     postroom.ok('relay', '--to', 'null:', '--drain')
     code, text = on_terminal(postroom, 'purge', '--status', 'delivered', '--yes')
     assert code == 0 and '[y/N]' not in text and postroom.rows() == []
 
 
-def test_bulk_enqueue_draws_a_bar_and_leaves_none_behind(postroom, tmp_path):
+def test_bulk_enqueue_draws_and_clears_a_bar(postroom, tmp_path):
     lines = '{"topic":"t","payload":{}}\n' * 1000
     (tmp_path / 'messages.ndjson').write_text(lines * 20)
     code, text = on_terminal(postroom, 'enqueue', '--ndjson', 'messages.ndjson', '--batch-size', '100')
@@ -192,7 +192,7 @@ def test_bulk_enqueue_from_a_pipe_counts_without_a_total(postroom):
     assert terminal.finish() == 0 and '%' not in terminal.text
 
 
-def test_a_bad_line_wipes_the_bar_before_it_is_told(postroom, tmp_path):
+def test_bad_line_clears_the_bar_before_the_error(postroom, tmp_path):
     (tmp_path / 'messages.ndjson').write_text('{"topic":"t","payload":{}}\n' * 5 + '{')
     code, text = on_terminal(postroom, 'enqueue', '--ndjson', 'messages.ndjson', '--batch-size', '1',
                              env={'NO_COLOR': '1'})
@@ -200,7 +200,7 @@ def test_a_bad_line_wipes_the_bar_before_it_is_told(postroom, tmp_path):
     assert re.search(r'\r\x1b\[Kpostroom: enqueue: messages.ndjson: line 6, column 2: [^\r]*\n$', text)
 
 
-def test_drain_draws_a_bar_and_leaves_none_behind(postroom):
+def test_drain_draws_and_clears_a_bar(postroom):
     fill(postroom, 30)
     code, text = on_terminal(postroom, 'relay', '--to', 'exec:sleep 0.1', '--drain', '--batch-size',
                              '1', '--log-level', 'warn', stdout=subprocess.DEVNULL)
@@ -209,7 +209,7 @@ def test_drain_draws_a_bar_and_leaves_none_behind(postroom):
     assert text.endswith('\r\x1b[K')
 
 
-def test_a_bar_is_shorter_than_any_log_line(postroom):
+def test_progress_bar_is_shorter_than_any_log_line(postroom):
     """A log line that comes meanwhile must cover it whole."""
     fill(postroom, 30)
     _, text = on_terminal(postroom, 'relay', '--to', 'exec:sleep 0.1', '--drain', '--batch-size', '1')
@@ -218,7 +218,7 @@ def test_a_bar_is_shorter_than_any_log_line(postroom):
     assert bars and lines and max(map(len, bars)) < min(map(len, lines))
 
 
-def test_no_bar_where_stderr_is_no_terminal(postroom, tmp_path):
+def test_no_progress_bar_without_a_terminal(postroom, tmp_path):
     (tmp_path / 'messages.ndjson').write_text('{"topic":"t","payload":{}}\n' * 20000)
     result = postroom.ok('enqueue', '--ndjson', 'messages.ndjson')
     assert result.err == '' and result.out == '20000 messages enqueued\n'
@@ -230,7 +230,7 @@ def test_a_duplicate_is_explained_on_a_terminal(postroom):
     assert code == 0 and text.startswith(f'{id}  (') and 'duplicate' in text
 
 
-def test_a_payload_can_be_typed(postroom):
+def test_payload_can_be_typed(postroom):
     terminal = Terminal(postroom, 'enqueue', 't')
     terminal.read_until('payload')
     os.write(terminal.master, b'{"typed":1}\n\x04')
@@ -238,7 +238,7 @@ def test_a_payload_can_be_typed(postroom):
     assert postroom.rows()[0]['payload'] == {'typed': 1}
 
 
-def J2_a_skipped_step_is_told_on_a_terminal_only(postroom, sql):
+def J2_skipped_step_is_reported_on_a_terminal_only(postroom, sql):
     postroom.ok('inbox', 'submit', 'h', 'j-1')
     sql("UPDATE postroom_inbox SET status = 'active', locked_by = 'me', locked_until = 0, claims = 1")
     env = {'POSTROOM_HANDLER': 'h', 'POSTROOM_ID': 'j-1', 'POSTROOM_CLAIM': '1'}

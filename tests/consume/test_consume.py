@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from conftest import PROGRAM, wait_until
-from surviving import words_in
+from survival_cases import words_in
 
 SOAK = os.environ.get('POSTROOM_SOAK') == '1'
 QUICK = ('--base-delay', '10ms', '--max-delay', '20ms', '--poll-interval', '10ms', '--log-level', 'info')
@@ -49,7 +49,7 @@ def N2_a_statement_takes_effect_once_for_each_event(postroom, ledger):
     assert {row['status'] for row in inbox(postroom).values()} == {'completed'}
 
 
-def N1_another_handler_sees_the_same_events_once_more(postroom, ledger):
+def N1_another_handler_receives_the_same_events_once(postroom, ledger):
     lines = events({'id': 'e1', 'topic': 't', 'payload': {'n': 1}})
     consume(postroom, '--sql', BOOK, lines=lines)
     postroom.ok('consume', '--handler', 'other', '--from', '-', '--sql', BOOK, input=lines)
@@ -63,7 +63,7 @@ def N2_a_statement_gets_payload_id_topic_key_and_headers(postroom, ledger):
     assert json.loads(ledger()[0][4]) == {'a': 'b'}
 
 
-def N2_a_failing_event_is_left_to_the_inbox_and_the_others_are_done(postroom, ledger):
+def N2_failing_event_becomes_pending_and_others_are_completed(postroom, ledger):
     lines = events(*({'id': f'e{n}', 'topic': 't', 'payload': {'n': n}} for n in range(10, 20)))
     log = consume(postroom, '--sql', BOOK, '--max-attempts', '3', lines=lines).err
     assert sorted(row[0] for row in ledger()) == [n for n in range(10, 20) if n != 13]
@@ -73,7 +73,7 @@ def N2_a_failing_event_is_left_to_the_inbox_and_the_others_are_done(postroom, le
     assert log.count('INBOX_WORKER_DISPATCH_FAIL') == 3 and log.count('INBOX_WORKER_DEAD') == 1
 
 
-def N2_what_died_is_replayed_when_the_cause_is_gone(postroom, sql, ledger):
+def N2_dead_events_can_be_retried_after_a_fix(postroom, sql, ledger):
     lines = events({'id': 'e13', 'topic': 't', 'payload': {'n': 13}})
     consume(postroom, '--sql', BOOK, '--max-attempts', '1', lines=lines)
     assert inbox(postroom)['e13']['status'] == 'dead'
@@ -95,7 +95,7 @@ def D6_ordered_events_wait_behind_a_failing_one_of_their_key(postroom, sql, ledg
     assert order.index(15) > order.index(18)
 
 
-def D6_behind_a_dead_one_that_blocks_its_key_waits_for_the_operator(postroom, sql, ledger):
+def D6_messages_behind_a_blocking_dead_letter_wait_for_an_operator(postroom, sql, ledger):
     def lines(*numbers):
         return events(*({'id': f'e{n}', 'topic': 't', 'key': 'odd' if n % 2 else 'even', 'payload': {'n': n}}
                         for n in numbers))
@@ -110,14 +110,14 @@ def D6_behind_a_dead_one_that_blocks_its_key_waits_for_the_operator(postroom, sq
     assert [row[0] for row in ledger()][4:] == [15, 17, 113]
 
 
-def D6_without_it_they_do_not_wait(postroom, ledger):
+def D6_unordered_events_do_not_wait(postroom, ledger):
     lines = events(*({'id': f'e{n}', 'topic': 't', 'key': 'k', 'payload': {'n': n}} for n in range(12, 16)))
     log = consume(postroom, '--sql', BOOK, '--max-attempts', '2', lines=lines).err
     assert [row[0] for row in ledger()] == [12, 14, 15]
     assert log.index('id=e15') < log.index('INBOX_WORKER_DEAD id=e13')
 
 
-def N2_an_event_without_an_identity_is_dead_and_not_lost(postroom, ledger):
+def N2_event_without_an_id_is_stored_as_dead_letter(postroom, ledger):
     lines = events({'topic': 't', 'payload': {'n': 1}}, {'id': 'e2', 'topic': 't', 'payload': {'n': 2}},
                    {'id': 'x' * 10_000, 'topic': 't', 'payload': {'n': 3}})
     consume(postroom, '--sql', BOOK, lines=lines)
@@ -128,7 +128,7 @@ def N2_an_event_without_an_identity_is_dead_and_not_lost(postroom, ledger):
     assert any('1024' in row['last_error'] for row in dead)
 
 
-def N2_an_identity_may_be_a_header_or_a_member_of_the_payload(postroom, ledger):
+def N2_event_id_may_be_a_header_or_a_member_of_the_payload(postroom, ledger):
     one = {'topic': 't', 'headers': {'ref': 'r1'}, 'payload': {'n': 1, 'order': {'id': 17}}}
     consume(postroom, '--sql', BOOK, '--id-header', 'ref', lines=events(one, one))
     consume(postroom, '--sql', BOOK, '--id-path', 'order.id', lines=events(one, one))
@@ -144,23 +144,23 @@ def N2_a_statement_may_not_end_the_transaction(postroom, ledger, statement):
     assert inbox(postroom) == {}
 
 
-def N2_a_statement_that_is_wrong_is_told_at_the_start(postroom, ledger):
+def N2_invalid_statement_is_reported_at_start(postroom, ledger):
     assert 'nowhere' in postroom.fails(2, 'consume', '--handler', 'h', '--sql', 'INSERT INTO nowhere VALUES (1)')
 
 
-def N2_a_line_that_is_too_long_ends_it_and_what_stood_before_is_safe(postroom, ledger):
+def N2_line_that_is_too_long_ends_intake_and_earlier_events_are_safe(postroom, ledger):
     lines = events({'id': 'e1', 'payload': {'n': 1}}) + 'x' * (65 << 20) + '\n' + events({'id': 'e2', 'payload': {'n': 2}})
     result = postroom('consume', '--handler', 'h', '--from', '-', '--sql', BOOK, input=lines)
     assert result.code == 1 and result.err.splitlines()[-1].startswith('postroom: stdin: line 2 is longer'), result
     assert [row[1] for row in ledger()] == ['e1'] and set(inbox(postroom)) == {'e1'}
 
 
-def N2_what_can_not_be_read_from_stdin_ends_it(postroom, tmp_path):
+def N2_read_error_on_stdin_ends_intake(postroom, tmp_path):
     directory = os.open(tmp_path, os.O_RDONLY)
     worker = postroom.start('consume', '--handler', 'h', '--from', '-', '--exec', 'true', stdin=directory)
     os.close(directory)
     _, error = worker.communicate()
-    assert worker.returncode == 1 and b'postroom: stdin: line 1 can not be read' in error, error
+    assert worker.returncode == 1 and b'postroom: stdin: line 1 cannot be read' in error, error
 
 
 def D4_the_end_of_the_grace_ends_a_batch_of_slow_statements(postroom, ledger):
@@ -188,7 +188,7 @@ def D4_the_end_of_the_grace_ends_a_batch_of_slow_statements(postroom, ledger):
     assert ledger() == [] and inbox(postroom) == {}
 
 
-def D5_a_drain_gives_up_on_a_broker_that_stays_away_and_finishes_what_is_there(postroom, tmp_path):
+def D5_drain_gives_up_on_broker_outage_and_finishes_inbox(postroom, tmp_path):
     if 'redis' not in [line.split('\t')[0] for line in postroom.ok('sinks').lines]:
         pytest.skip('built without redis')
     postroom.ok('inbox', 'submit', 'h', 'c1')
@@ -200,7 +200,7 @@ def D5_a_drain_gives_up_on_a_broker_that_stays_away_and_finishes_what_is_there(p
 
 
 @pytest.mark.skipif(not SOAK, reason='takes half a minute')
-def D5_a_drain_gives_up_on_a_handler_that_stays_away_however_much_comes_in(postroom):
+def D5_drain_gives_up_on_handler_outage_during_intake(postroom):
     worker = postroom.start('consume', '--handler', 'h', '--from', '-', '--drain', '--exec', 'exit 127',
                             '--workers', '8', '--log-level', 'error', stdin=subprocess.PIPE)
     ended = threading.Event()
@@ -227,7 +227,7 @@ def D5_a_drain_gives_up_on_a_handler_that_stays_away_however_much_comes_in(postr
 
 
 @pytest.mark.skipif(not SOAK, reason='takes a minute')
-def D5_a_drain_does_not_wait_for_ever_for_a_database_that_is_locked(postroom, tmp_path):
+def D5_drain_gives_up_on_locked_database(postroom, tmp_path):
     os.mkfifo(tmp_path / 'gate')
     worker = postroom.start('consume', '--handler', 'h', '--from', '-', '--drain', '--exec',
                             'echo $POSTROOM_ID >> begun; read word < gate', '--log-level', 'error',
@@ -253,7 +253,7 @@ def J1_a_command_gets_the_payload_and_its_environment(postroom, tmp_path):
     assert json.loads(env['POSTROOM_HEADERS']) == {'a': 'b'}
 
 
-def J1_a_failing_command_is_tried_again_and_dies_in_the_end(postroom, tmp_path):
+def J1_failing_command_is_retried_until_dead(postroom, tmp_path):
     consume(postroom, '--exec', 'echo $POSTROOM_ID $POSTROOM_ATTEMPT >> tries; echo no good >&2; exit 3',
             '--max-attempts', '3', lines=events({'id': 'e1', 'topic': 't', 'payload': {}}))
     assert (tmp_path / 'tries').read_text().split('\n')[:-1] == ['e1 1', 'e1 2', 'e1 3']
@@ -280,7 +280,7 @@ def J1_several_workers_do_each_job_once(postroom, tmp_path):
     assert sorted(words_in(tmp_path / 'ran')) == sorted(f'c{n}' for n in range(30))
 
 
-def J1_a_job_of_a_killed_worker_is_taken_over_and_goes_on_at_its_step(postroom, tmp_path):
+def J1_takeover_of_killed_worker_resumes_at_its_step(postroom, tmp_path):
     handler = ('postroom step one -- sh -c "echo one >> ran"; '
                'if [ $POSTROOM_ATTEMPT = 1 ]; then echo here >> here; sleep 1000; fi; '
                'postroom step two -- sh -c "echo two >> ran"')
@@ -297,7 +297,7 @@ def J1_a_job_of_a_killed_worker_is_taken_over_and_goes_on_at_its_step(postroom, 
     assert row['status'] == 'completed' and set(row['steps']) == {'one', 'two'}
 
 
-def J3_a_slow_step_outlasts_the_lease_and_is_not_begun_again(postroom, tmp_path):
+def J3_step_longer_than_the_lease_runs_once(postroom, tmp_path):
     """A clone of a repository that takes several leases."""
     env = {'PATH': f'{os.path.dirname(PROGRAM)}:{os.environ["PATH"]}', 'HOME': str(tmp_path)}
     repository = tmp_path / 'repository'
@@ -317,7 +317,7 @@ def J3_a_slow_step_outlasts_the_lease_and_is_not_begun_again(postroom, tmp_path)
     assert (inbox(postroom)['c1']['status'], inbox(postroom)['c1']['attempts']) == ('completed', 1)
 
 
-def J3_a_command_that_never_ends_is_ended_with_all_it_began(postroom, tmp_path):
+def J3_endless_command_is_ended_with_its_children(postroom, tmp_path):
     handler = 'trap "" TERM; sleep 1000 & echo $! > child; wait; sleep 1000'
     consume(postroom, '--exec', handler, '--timeout', '300ms', '--max-attempts', '1',
             lines=events({'id': 'e1', 'topic': 't', 'payload': {}}))
@@ -327,14 +327,14 @@ def J3_a_command_that_never_ends_is_ended_with_all_it_began(postroom, tmp_path):
     wait_until(lambda: not os.path.exists(f'/proc/{child}'), 'the child to end')
 
 
-def J3_a_command_that_forks_and_leaves_does_not_hold_anything_up(postroom, tmp_path):
+def J3_command_that_forks_and_exits_does_not_block(postroom, tmp_path):
     consume(postroom, '--exec', 'sleep 1000 & echo $! > child; exit 0', '--timeout', '30s',
             lines=events({'id': 'e1', 'topic': 't', 'payload': {}}))
     assert inbox(postroom)['e1']['status'] == 'completed'
     os.kill(int((tmp_path / 'child').read_text()), signal.SIGKILL)
 
 
-def J3_much_output_is_bounded(postroom):
+def J3_output_is_bounded(postroom):
     log = consume(postroom, '--exec', 'head -c 10000000 /dev/zero | tr "\\0" x', lines=events(
         {'id': 'e1', 'topic': 't', 'payload': {}})).err
     assert inbox(postroom)['e1']['status'] == 'completed'
@@ -364,7 +364,7 @@ def web():
     server.server_close()
 
 
-def J1_a_post_bears_the_event_id_and_is_tried_again(postroom, web):
+def J1_post_carries_event_id_and_is_retried(postroom, web):
     if 'http' not in [line.split('\t')[0] for line in postroom.ok('sinks').lines]:
         pytest.skip('built without http')
     web.answers = [500]
@@ -375,7 +375,7 @@ def J1_a_post_bears_the_event_id_and_is_tried_again(postroom, web):
     assert inbox(postroom)['e1']['status'] == 'completed'
 
 
-def D4_told_to_stop_it_finishes_what_is_in_hand(postroom, tmp_path):
+def D4_stop_finishes_messages_in_flight(postroom, tmp_path):
     for n in range(3):
         postroom.ok('inbox', 'submit', 'h', f'c{n}')
     worker = postroom.start('consume', '--handler', 'h', '--workers', '1', '--exec',
@@ -403,6 +403,6 @@ def D4_told_to_stop_it_finishes_what_is_in_hand(postroom, tmp_path):
     (('--handler', 'h', '--exec', 'true', '--timeout', 'soon'), 'timeout'),
     (('--handler', 'h', '--exec', 'true', 'extra'), 'extra'),
 ])
-def G1_a_wrong_command_line_is_told_in_one_line(postroom, args, word):
+def G1_usage_error_is_one_line(postroom, args, word):
     assert word in postroom.fails(2, 'consume', *args)
     assert not os.path.exists(postroom.db)

@@ -2,7 +2,7 @@
 """producer.py DATABASE LEDGER NAME PROGRAM: enqueues until it is killed.
 
 One transaction a round, on a connection of its own: a business row and a
-message, with nothing but SQL, or the same by the program. What it knows to be
+message, with plain SQL, or the same by the program. Payloads known to be
 committed goes into its ledger, one word a line; what it rolled back goes
 nowhere. Rounds that end in a rollback carry the word "never".
 """

@@ -4,11 +4,11 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 
 import pytest
 
 from conftest import wait_until
+from small_disk import small_disk
 
 SIZE = 1 << 20
 
@@ -16,14 +16,8 @@ SIZE = 1 << 20
 @pytest.fixture
 def disk(tmp_path):
     """A file system of one megabyte."""
-    path = tmp_path / 'disk'
-    path.mkdir()
-    done = subprocess.run(['mount', '-t', 'tmpfs', '-o', f'size={SIZE}', 'none', path], check=False,
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        pytest.skip(f'a small tmpfs can not be mounted here: {done.stderr.strip()}')
-    yield path
-    subprocess.run(['umount', '--lazy', path], check=True)
+    with small_disk(tmp_path / 'disk', SIZE) as path:
+        yield path
 
 
 def fill(disk, keep=0):
@@ -55,7 +49,7 @@ def payload(n):
     return json.dumps({'n': n, 'fill': 'x' * 2000})
 
 
-def E5_a_full_disk_is_told_and_nothing_that_was_told_committed_is_lost(postroom, disk, tmp_path):
+def E5_full_disk_is_reported_and_loses_nothing_reported_as_committed(postroom, disk, tmp_path):
     postroom.db = str(disk / 'outbox.db')
     postroom.ok('migrate')
     ballast = fill(disk, keep=200_000)
@@ -76,7 +70,7 @@ def E5_a_full_disk_is_told_and_nothing_that_was_told_committed_is_lost(postroom,
     assert sorted(map(str, messages_in(tmp_path / 'out'))) == sorted(map(str, [*committed, 'later']))
 
 
-def E7_a_bulk_that_does_not_fit_says_what_was_written(postroom, disk, tmp_path):
+def E7_bulk_that_runs_out_of_room_reports_rows_written(postroom, disk, tmp_path):
     postroom.db = str(disk / 'outbox.db')
     postroom.ok('migrate')
     path = tmp_path / 'many'
@@ -104,7 +98,7 @@ def stop_while_idle(relay, db):
             connection.close()
 
 
-def D5_a_relay_goes_on_when_the_database_has_room_again(postroom, disk, tmp_path):
+def D5_relay_resumes_when_database_has_room_again(postroom, disk, tmp_path):
     postroom.db = str(disk / 'outbox.db')
     postroom.ok('enqueue', 't', payload(0))
     relay = postroom.start('relay', '--to', f'file:{tmp_path / "out"}', '--batch-size', '5')
@@ -125,7 +119,7 @@ def D5_a_relay_goes_on_when_the_database_has_room_again(postroom, disk, tmp_path
     assert sorted(messages_in(tmp_path / 'out')) == list(range(20))
 
 
-def D5_a_relay_goes_on_when_its_sink_has_room_again(postroom, disk):
+def D5_relay_resumes_when_sink_has_room_again(postroom, disk):
     for n in range(30):
         postroom.ok('enqueue', 't', payload(n))
     out = disk / 'out'

@@ -68,7 +68,7 @@ def delivered_in(path):
     return found, torn
 
 
-def E1_committed_is_delivered_pending_or_dead_whoever_is_killed(postroom, db, sql, tmp_path):
+def E1_committed_message_is_delivered_pending_or_dead_after_any_kill(postroom, db, sql, tmp_path):
     seed = random.randrange(10 ** 9)
     random.seed(seed)
     print('seed', seed)

@@ -75,7 +75,7 @@ def check_whole(sql):
 
 
 def enqueue_survives(postroom, sql, fresh, call, action, n, clear):
-    """One enqueue with a fault in it. What it said must be true, and saying it again must help."""
+    """One enqueue with a fault in it. Its result must be true, and repeating it must help."""
     fresh()
     args = ['enqueue', 't', '{"n":"new"}', '--dedupe-key', 'new']
     status, errors, hit = traced(postroom, call, action, n, *args)
@@ -91,7 +91,7 @@ def enqueue_survives(postroom, sql, fresh, call, action, n, clear):
 
 
 @pytest.mark.parametrize('call', CALLS)
-def E1_killed_at_any_call_an_enqueue_is_whole_or_not_there(postroom, sql, fresh, call):
+def E1_enqueue_killed_at_any_call_is_atomic(postroom, sql, fresh, call):
     def clear(status, errors, there, n):
         assert status in (0, -9, 137), (call, n, errors)
 
@@ -99,7 +99,7 @@ def E1_killed_at_any_call_an_enqueue_is_whole_or_not_there(postroom, sql, fresh,
 
 
 @pytest.mark.parametrize('call', CALLS)
-def U1_killed_at_any_call_the_making_of_the_tables_can_be_repeated(postroom, db, sql, call):
+def U1_creation_of_tables_killed_at_any_call_can_be_repeated(postroom, db, sql, call):
     def first_enqueue(n):
         for name in (db, f'{db}-wal', f'{db}-shm', f'{db}-journal'):
             if os.path.exists(name):
@@ -123,7 +123,7 @@ def U1_killed_at_any_call_the_making_of_the_tables_can_be_repeated(postroom, db,
     (['purge', '--status', 'dead', '--yes'], 'dead', {}),
     (['purge', '--status', 'delivered', '--yes'], 'delivered', {}),
 ])
-def X1_killed_at_any_call_an_operators_command_is_done_or_not(postroom, sql, fresh, call, command,
+def X1_operator_command_killed_at_any_call_is_atomic(postroom, sql, fresh, call, command,
                                                              before, after):
     def counts():
         return dict(sql('SELECT status, count(*) FROM postroom_outbox GROUP BY status'))
@@ -153,7 +153,7 @@ def one_clear_line(errors):
 
 @pytest.mark.parametrize('error', ['ENOSPC', 'EIO'])
 @pytest.mark.parametrize('call', ['pwrite64', 'fdatasync', 'ftruncate'])
-def E5_whatever_fails_an_enqueue_says_so_and_nothing_is_lost(postroom, sql, fresh, call, error):
+def E5_enqueue_reports_every_failed_call_and_loses_nothing(postroom, sql, fresh, call, error):
     def clear(status, errors, there, n):
         if status == 0:
             return
@@ -203,7 +203,7 @@ def drain_survives(postroom, sql, fresh, tmp_path, call, action, n, clear):
 
 
 @pytest.mark.parametrize('call', CALLS)
-def A1_killed_at_any_call_a_relay_loses_nothing(postroom, sql, fresh, tmp_path, call):
+def A1_relay_killed_at_any_call_loses_nothing(postroom, sql, fresh, tmp_path, call):
     def clear(status, errors, written, n):
         assert status in (0, -9, 137), (call, n, errors)
         assert len(written) == len(set(written)), (call, n, written)
@@ -214,7 +214,7 @@ def A1_killed_at_any_call_a_relay_loses_nothing(postroom, sql, fresh, tmp_path, 
 
 @pytest.mark.parametrize('error', ['ENOSPC', 'EIO'])
 @pytest.mark.parametrize('call', ['pwrite64', 'fdatasync', 'ftruncate', 'write'])
-def D5_whatever_fails_once_a_relay_goes_on_and_delivers(postroom, sql, fresh, tmp_path, call, error):
+def D5_relay_recovers_from_any_single_failed_call(postroom, sql, fresh, tmp_path, call, error):
     def clear(status, errors, written, n):
         if status == 0 and call == 'pwrite64':
             # The database failed, the sink did not: what was published is settled, not sent again.

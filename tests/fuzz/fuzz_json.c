@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (strchr("}]\"", text[size - 1]))
 			HOLDS(!pr_json_check(text, size - 1, NULL));
 	} else {
-		HOLDS(fault.what && fault.offset <= size);
+		HOLDS(fault.reason && fault.offset <= size);
 	}
 	check_writing(text, size);
 	check_base64(text, size);

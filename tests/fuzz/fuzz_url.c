@@ -20,7 +20,7 @@ static void check_parts(const struct pr_url *url, size_t len)
 	HOLDS(sum < len);
 }
 
-/* What is shown names the same place, with stars for the password. */
+/* The redacted URL names the same address, with stars for the password. */
 static void check_redacted(const char *shown, const struct pr_url *url)
 {
 	struct pr_url again;

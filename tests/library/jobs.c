@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs through <postroom/job.h>: begun, done step by step, ended, and taken over (J1, J2). */
-#include "contract/store_jobs.h"
+#include "contract/store/jobs.h"
 
 #include <postroom/job.h>
 
@@ -44,10 +44,10 @@ TEST(J1_a_job_is_begun_and_finished)
 	postroom_job *job = begin_one("j-1");
 	const postroom_delivery *event = postroom_job_event(job);
 
-	CHECK_STR(event->id, "j-1");
-	CHECK_STR(event->ns, "h");
-	CHECK_STR(event->payload, "{\"n\": 1}");
-	CHECK_INT(event->attempt, 1);
+	CHECK_STR(postroom_delivery_id(event), "j-1");
+	CHECK_STR(postroom_delivery_ns(event), "h");
+	CHECK_STR(postroom_delivery_payload(event, NULL), "{\"n\": 1}");
+	CHECK_INT(postroom_delivery_attempt(event), 1);
 	CHECK_STR(job_status("j-1"), "active");
 	check_none(store);
 	CHECK_INT(postroom_job_finish(job), POSTROOM_OK);
@@ -69,7 +69,7 @@ TEST(J1_only_the_handlers_own_jobs_are_begun)
 		  POSTROOM_NOT_FOUND);
 }
 
-TEST(J1_a_failed_job_is_tried_again_and_dead_in_the_end)
+TEST(J1_failed_job_is_retried_until_dead)
 {
 	postroom_job *job;
 
@@ -102,7 +102,7 @@ TEST(J1_a_rejected_job_is_dead_at_once)
 	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox"), "no such place");
 }
 
-TEST(J1_a_job_that_is_let_go_is_given_back_with_its_attempt)
+TEST(J1_freed_job_is_released_and_its_attempt_refunded)
 {
 	postroom_job *job = begin_one("j-1");
 
@@ -117,7 +117,7 @@ TEST(J1_a_job_that_is_let_go_is_given_back_with_its_attempt)
 }
 
 /* The steps of a job that was taken over are the new one's to go on from. */
-TEST(J2_what_a_dead_worker_had_goes_on_behind_its_last_step)
+TEST(J2_job_of_dead_worker_resumes_after_its_last_step)
 {
 	postroom_store *second = open_store();
 	postroom_job *job = begin_one("j-1"), *heir;
@@ -178,7 +178,7 @@ static const call_fn calls[] = { ask_step, step_done, set_checkpoint,	  postroom
 	"SELECT status || claims || attempts || CAST(steps AS text) || "                           \
 	"coalesce(CAST(checkpoint AS text), '') FROM postroom_inbox"
 
-TEST(J1_who_has_lost_a_job_is_told_by_every_call_and_changes_nothing)
+TEST(J1_every_call_for_a_lost_job_fails_and_changes_nothing)
 {
 	postroom_store *second = open_store();
 	char before[2000];
@@ -192,7 +192,7 @@ TEST(J1_who_has_lost_a_job_is_told_by_every_call_and_changes_nothing)
 		heir = begin_job(second);
 		snprintf(before, sizeof(before), "%s", text(app, WHOLE));
 		CHECK_INT(calls[i](job), POSTROOM_LEASE_LOST);
-		CHECK_CONTAINS(postroom_store_errmsg(store), "j-1 is somebody else's by now");
+		CHECK_CONTAINS(postroom_store_errmsg(store), "j-1 belongs to another worker");
 		CHECK_INT(calls[i](job), POSTROOM_LEASE_LOST);
 		postroom_job_free(job);
 		CHECK_STR(text(app, WHOLE), before);
@@ -201,7 +201,7 @@ TEST(J1_who_has_lost_a_job_is_told_by_every_call_and_changes_nothing)
 	postroom_store_close(second);
 }
 
-TEST(J1_a_job_that_has_ended_is_left_alone)
+TEST(J1_calls_for_a_finished_job_fail)
 {
 	postroom_job *job = begin_one("j-1");
 
@@ -243,7 +243,7 @@ TEST(J2_a_checkpoint_is_replaced_as_a_whole)
 	postroom_job_free(job);
 }
 
-TEST(J2_strange_names_and_results_come_back_as_they_were)
+TEST(J2_unusual_names_and_results_are_returned_unchanged)
 {
 	static const char *const names[] = { "a.b",	    "$[0]",  "\"", "it's",
 					     "a\\u0041/\\", "größe", " ",  "{\"a\":1}" };
@@ -274,7 +274,7 @@ TEST(J2_strange_names_and_results_come_back_as_they_were)
 	}
 }
 
-TEST(J2_a_step_that_is_done_twice_has_its_last_result)
+TEST(J2_repeated_step_has_its_last_result)
 {
 	postroom_job *job = begin_one("j-1");
 	const char *result;
@@ -334,8 +334,8 @@ TEST(J1_bad_options_are_refused)
 	CHECK_STR(job_status("j-1"), "pending");
 }
 
-/* A claim may find nothing but what died in its last attempt: that is no reason to go home. */
-TEST(J1_the_next_job_is_found_behind_those_that_died_with_their_workers)
+/* A claim that finds only jobs that died in their last attempt does not end the search. */
+TEST(J1_next_job_is_found_behind_jobs_of_dead_workers)
 {
 	const postroom_job_options once = { .size = sizeof(once),
 					    .handler = "h",

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every call of <postroom/job.h>, for nomem.c to starve. */
-#include "contract/nomem.h"
+/* Every call of <postroom/job.h>, for contract/store/nomem.c to starve. */
+#include "contract/store/nomem.h"
 #include "store/store.h"
 
 #include <postroom/job.h>
 
 static postroom_job *job;
 
-static int told(int status)
+static int report(int status)
 {
 	world.box->err = world.store->err; /* where its code is looked for */
 	return status;
@@ -75,7 +75,7 @@ TORTURE(J2_no_memory_to_ask_for_a_step, .prepare = submit_and_begin, .run = ask_
 
 static int step_done(void)
 {
-	return told(postroom_job_step_done(job, "b", "{\"r\": 1}"));
+	return report(postroom_job_step_done(job, "b", "{\"r\": 1}"));
 }
 
 static void step_unknown(void)
@@ -96,7 +96,7 @@ TORTURE(J2_no_memory_to_note_a_step, .prepare = submit_and_begin, .run = step_do
 
 static int set_checkpoint(void)
 {
-	return told(postroom_job_set_checkpoint(job, "[2]"));
+	return report(postroom_job_set_checkpoint(job, "[2]"));
 }
 
 static void old_checkpoint(void)
@@ -112,7 +112,7 @@ static void new_checkpoint(void)
 	postroom_job_free(job);
 }
 
-TORTURE(J2_no_memory_for_a_checkpoint, .prepare = submit_and_begin, .run = set_checkpoint,
+TORTURE(J2_no_memory_to_write_a_checkpoint, .prepare = submit_and_begin, .run = set_checkpoint,
 	.unchanged = old_checkpoint, .done = new_checkpoint)
 
 static int finish(void)

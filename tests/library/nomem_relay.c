@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a relay when there is no memory; nomem.c explains. */
-#include "contract/nomem.h"
+/* Opening a relay when there is no memory; contract/store/nomem.c explains. */
+#include "contract/store/nomem.h"
 
 #include <postroom/relay.h>
 
-static void publish(void *context, postroom_delivery *items, size_t count, postroom_flight *flight)
+static void publish(void *context, postroom_delivery *const *items, size_t count,
+		    postroom_flight *flight)
 {
 	(void)context, (void)items, (void)count, (void)flight;
 }
@@ -22,4 +23,4 @@ static int open_relay(void)
 	return status;
 }
 
-TORTURE(D2_opening_a_relay_without_memory_is_told, .run = open_relay)
+TORTURE(D2_opening_a_relay_without_memory_is_reported, .run = open_relay)

@@ -20,16 +20,17 @@ static void append(char *to, size_t size, const char *format, const char *a, con
 	pthread_mutex_unlock(&rig.lock);
 }
 
-void publish(void *context, postroom_delivery *items, size_t count, postroom_flight *flight)
+void publish(void *context, postroom_delivery *const *items, size_t count, postroom_flight *flight)
 {
 	struct rig *given = context;
 
 	CHECK(count > 0);
 	atomic_fetch_add(&given->calls, 1);
 	for (size_t i = 0; i < count; i++) {
-		CHECK_INT(items[i].verdict, POSTROOM_UNTRIED);
-		append(given->seen, sizeof(given->seen), "%s%s", items[i].payload, " ");
-		given->judge(&items[i], i, flight);
+		CHECK_INT(postroom_delivery_verdict(items[i]), POSTROOM_UNTRIED);
+		append(given->seen, sizeof(given->seen), "%s%s",
+		       postroom_delivery_payload(items[i], NULL), " ");
+		given->judge(items[i], i, flight);
 	}
 }
 
@@ -41,14 +42,14 @@ void keep_event(void *context, postroom_log_level level, const char *event, cons
 	append(given->events, sizeof(given->events), "%s %s\n", event, fields);
 }
 
-bool was_told(const char *part)
+bool was_logged(const char *part)
 {
-	bool told;
+	bool found;
 
 	pthread_mutex_lock(&rig.lock);
-	told = strstr(rig.events, part) != NULL;
+	found = strstr(rig.events, part) != NULL;
 	pthread_mutex_unlock(&rig.lock);
-	return told;
+	return found;
 }
 
 void open_relay(const postroom_relay_options *options)
@@ -100,5 +101,5 @@ void nap(void)
 void deliver(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
 	(void)index, (void)flight;
-	item->verdict = POSTROOM_DELIVERED;
+	postroom_delivery_judge(item, POSTROOM_DELIVERED, NULL);
 }

@@ -6,13 +6,13 @@
 #ifndef TESTS_LIBRARY_RELAY_H
 #define TESTS_LIBRARY_RELAY_H
 
-#include "contract/store_backend.h"
+#include "contract/store/backend.h"
 
 #include <postroom/relay.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What a test's callback says of one message; index counts the messages of a call. */
+/* The verdict of a test's callback for one message; index counts the messages of a call. */
 typedef void (*judge_fn)(postroom_delivery *item, size_t index, postroom_flight *flight);
 
 struct rig {
@@ -28,7 +28,7 @@ struct rig {
 extern struct rig rig;
 
 /* A postroom_publish_fn: notes each message and asks rig.judge about it. */
-void publish(void *context, postroom_delivery *items, size_t count, postroom_flight *flight);
+void publish(void *context, postroom_delivery *const *items, size_t count, postroom_flight *flight);
 void keep_event(void *context, postroom_log_level level, const char *event, const char *fields);
 
 /* On the test's database, with the functions above and short delays unless options says other. */
@@ -44,9 +44,9 @@ void close_relay(void);
 		close_relay();                                                                     \
 	} while (0)
 
-postroom_totals totals(void);	 /* also of a relay that has been closed since */
-bool was_told(const char *part); /* by the log, so far */
-void nap(void);			 /* a millisecond, inside a loop that waits for a condition */
+postroom_totals totals(void);	   /* also of a relay that has been closed since */
+bool was_logged(const char *part); /* by the log, so far */
+void nap(void);			   /* a millisecond, inside a loop that waits for a condition */
 
 void deliver(postroom_delivery *item, size_t index, postroom_flight *flight);
 

@@ -35,7 +35,7 @@ static void check_one_delivered_and_the_rest_released(void)
 		  0);
 }
 
-TEST(D4_stop_from_another_thread_finishes_what_is_in_flight_and_releases_the_rest)
+TEST(D4_stop_from_another_thread_finishes_in_flight_and_releases_the_rest)
 {
 	pthread_t thread;
 
@@ -66,7 +66,7 @@ static void be_interrupted(postroom_delivery *item, size_t index, postroom_fligh
 	wait_for_the_stop(item, index, flight);
 }
 
-TEST(D4_stop_from_a_signal_handler_finishes_what_is_in_flight_and_releases_the_rest)
+TEST(D4_stop_from_signal_handler_finishes_in_flight_and_releases_the_rest)
 {
 	struct sigaction action = { .sa_handler = on_signal };
 
@@ -105,7 +105,7 @@ TEST(D4_a_signal_ends_an_idle_relay)
 	CHECK_INT(rows("delivered"), 1);
 }
 
-TEST(D4_a_relay_that_was_stopped_before_it_ran_publishes_nothing)
+TEST(D4_relay_stopped_before_its_start_publishes_nothing)
 {
 	PUT(.topic = "orders", .payload = "1");
 	OPEN(.workers = 1);
@@ -129,7 +129,7 @@ static void use_all_the_time(postroom_delivery *item, size_t index, postroom_fli
 		nap();
 }
 
-TEST(D4_a_stop_shortens_the_time_that_a_callback_has)
+TEST(D4_stop_shortens_the_deadline_of_a_callback)
 {
 	PUT(.topic = "orders", .payload = "1");
 	OPEN(.workers = 1, .shutdown_grace_ms = 100);
@@ -141,7 +141,7 @@ TEST(D4_a_stop_shortens_the_time_that_a_callback_has)
 
 static void outlive_the_lease(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
-	if (item->attempt == 1) {
+	if (postroom_delivery_attempt(item) == 1) {
 		while (postroom_flight_left_ms(flight) > 0)
 			nap();
 		while (totals().delivered == 0)
@@ -150,7 +150,7 @@ static void outlive_the_lease(postroom_delivery *item, size_t index, postroom_fl
 	deliver(item, index, flight);
 }
 
-TEST(A2_a_callback_that_blocks_past_its_lease_settles_nothing)
+TEST(A2_callback_that_blocks_past_its_lease_settles_nothing)
 {
 	PUT(.topic = "orders", .payload = "1");
 	DRAIN(outlive_the_lease, .workers = 2, .lease_ms = 1500);
@@ -159,7 +159,7 @@ TEST(A2_a_callback_that_blocks_past_its_lease_settles_nothing)
 	CHECK_INT(number(app, "SELECT attempts FROM postroom_outbox"), 2);
 	CHECK_INT(totals().delivered, 1);
 	CHECK_INT(totals().lost, 1);
-	CHECK(was_told("OUTBOX_WORKER_SKIP_PROCESSED id="));
+	CHECK(was_logged("OUTBOX_WORKER_SKIP_PROCESSED id="));
 }
 
 /* Another one takes the first message, as after a lease that ended, and gives it back. */
@@ -177,10 +177,11 @@ static void lose_the_first(void)
 /* The rest is delivered, so that its slice ends without an outage. */
 static void leave_one_untried(const char *payload, postroom_delivery *item)
 {
-	if (strcmp(item->payload, payload) == 0 && atomic_fetch_add(&rig.flag, 1) == 0)
+	if (strcmp(postroom_delivery_payload(item, NULL), payload) == 0 &&
+	    atomic_fetch_add(&rig.flag, 1) == 0)
 		lose_the_first();
 	else
-		item->verdict = POSTROOM_DELIVERED;
+		postroom_delivery_judge(item, POSTROOM_DELIVERED, NULL);
 }
 
 static void leave_the_second(postroom_delivery *item, size_t index, postroom_flight *flight)
@@ -195,7 +196,7 @@ static void leave_the_third(postroom_delivery *item, size_t index, postroom_flig
 	leave_one_untried("13", item);
 }
 
-TEST_BY_ROW(D6_what_stands_behind_a_message_that_was_lost_at_settling_waits_for_it)
+TEST_BY_ROW(D6_message_waits_behind_one_of_its_key_lost_at_settle)
 {
 	PUT(.topic = "orders", .payload = "11", .key = "1");
 	PUT(.topic = "orders", .payload = "21", .key = "2");
@@ -207,7 +208,7 @@ TEST_BY_ROW(D6_what_stands_behind_a_message_that_was_lost_at_settling_waits_for_
 	CHECK_INT(rows("delivered"), 4);
 }
 
-TEST_BY_ROW(D6_so_does_what_stands_behind_its_neighbour_that_was_settled)
+TEST_BY_ROW(D6_message_waits_behind_lost_message_though_one_between_was_settled)
 {
 	PUT(.topic = "orders", .payload = "11", .key = "1");
 	PUT(.topic = "orders", .payload = "21", .key = "2");
@@ -226,7 +227,7 @@ static struct {
 } heap;
 
 /* One message a call, so that a batch takes as many slices as it has messages. */
-static void deliver_the_first(void *context, postroom_delivery *items, size_t count,
+static void deliver_the_first(void *context, postroom_delivery *const *items, size_t count,
 			      postroom_flight *flight)
 {
 	struct mallinfo2 now = mallinfo2();
@@ -237,7 +238,7 @@ static void deliver_the_first(void *context, postroom_delivery *items, size_t co
 		heap.first = used;
 	if (heap.most < used)
 		heap.most = used;
-	items[0].verdict = POSTROOM_DELIVERED;
+	postroom_delivery_judge(items[0], POSTROOM_DELIVERED, NULL);
 }
 
 ON_ONE(D8_memory_does_not_grow_with_the_slices_of_a_batch, backend_sqlite)
@@ -254,7 +255,7 @@ ON_ONE(D8_memory_does_not_grow_with_the_slices_of_a_batch, backend_sqlite)
 	CHECK_INT(postroom_relay_run(rig.relay), POSTROOM_OK);
 	close_relay();
 	CHECK_INT(rows("delivered"), COUNT);
-	/* What one slice has to have for all messages, several times over; not once for each slice. */
+	/* The memory of one slice for all messages, several times over; not once for each slice. */
 	CHECK_MSG(heap.most - heap.first < 4 * COUNT * sizeof(postroom_delivery), "%zu bytes more",
 		  heap.most - heap.first);
 }
@@ -267,7 +268,7 @@ static void outlive_the_deadline(postroom_delivery *item, size_t index, postroom
 	deliver(item, index, flight);
 }
 
-TEST(D2_what_was_published_just_after_the_deadline_still_counts)
+TEST(D2_message_published_just_after_deadline_counts)
 {
 	PUT(.topic = "orders", .payload = "1");
 	DRAIN(outlive_the_deadline, .workers = 2, .lease_ms = 60000, .publish_timeout_ms = 1);
@@ -313,7 +314,7 @@ static const char *refuse(postroom_relay_options options)
 }
 #define REFUSE(...) refuse((postroom_relay_options){ __VA_ARGS__ })
 
-TEST(D1_wrong_options_are_refused_by_name)
+TEST(D1_invalid_options_are_rejected_by_name)
 {
 	CHECK_CONTAINS(REFUSE(.workers = 257), "workers is 257");
 	CHECK_CONTAINS(REFUSE(.batch_size = -1), "batch_size is -1");
@@ -360,7 +361,7 @@ static int open_longer(size_t size, char last)
 	return postroom_relay_open(&given.known, &rig.relay);
 }
 
-TEST(D2_options_of_a_later_version_are_taken_if_what_is_new_in_them_is_not_used)
+TEST(D2_newer_options_are_accepted_if_new_fields_are_unused)
 {
 	const size_t known = sizeof(postroom_relay_options);
 
@@ -389,13 +390,13 @@ TEST(D2_a_relay_runs_once)
 static void *stop_when_in_trouble(void *context)
 {
 	(void)context;
-	while (!was_told("OUTBOX_STORE_TROUBLE error="))
+	while (!was_logged("OUTBOX_STORE_TROUBLE error="))
 		nap();
 	postroom_relay_stop(rig.relay);
 	return NULL;
 }
 
-ON_ONE(D5_a_relay_waits_for_a_server_that_is_down_until_it_is_stopped, backend_sqlite)
+ON_ONE(D5_relay_waits_for_unreachable_server_until_stopped, backend_sqlite)
 {
 	char kept[sizeof(url)];
 	pthread_t thread;
@@ -410,7 +411,7 @@ ON_ONE(D5_a_relay_waits_for_a_server_that_is_down_until_it_is_stopped, backend_s
 	close_relay();
 }
 
-ON_ONE(D2_a_file_that_can_not_be_made_is_told_at_once, backend_sqlite)
+ON_ONE(D2_file_that_cannot_be_created_is_reported_immediately, backend_sqlite)
 {
 	int status = postroom_relay_open(
 		POSTROOM_RELAY(.url = "/nowhere/shop.db", .publish = publish), &rig.relay);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sink that is a server, and answers nothing but failures for a while. */
+/* A sink that is a server, and returns only failures for a while. */
 #include "library/relay.h"
 
 #include "relay/worker.h"
@@ -11,21 +11,23 @@ static struct {
 	atomic_int probes;
 } server;
 
-static void answer(void *context, postroom_delivery *items, size_t count, postroom_flight *flight)
+static void answer(void *context, postroom_delivery *const *items, size_t count,
+		   postroom_flight *flight)
 {
 	bool failing = atomic_fetch_sub(&server.failing, 1) > 0;
 
 	(void)context, (void)flight;
-	if (pr_breaker_is_open(&server.relay->crew->outlets[0].gate->breaker)) {
+	if (pr_breaker_is_open(&server.relay->generation->pools[0].sink_state->breaker)) {
 		CHECK_INT((int64_t)count, 1);
 		atomic_fetch_add(&server.probes, 1);
 	}
 	for (size_t i = 0; i < count; i++) {
-		/* Whatever else it does, it chokes on this one. */
-		bool poison = strcmp(items[i].payload, "\"poison\"") == 0;
+		/* It always fails for this one. */
+		bool poison = strcmp(postroom_delivery_payload(items[i], NULL), "\"poison\"") == 0;
 
-		items[i].verdict = failing || poison ? POSTROOM_FAILED : POSTROOM_DELIVERED;
-		items[i].reason = failing ? "503 no room" : "500 ouch";
+		postroom_delivery_judge(items[i],
+					failing || poison ? POSTROOM_FAILED : POSTROOM_DELIVERED,
+					failing ? "503 no room" : "500 ouch");
 	}
 }
 
@@ -54,16 +56,16 @@ static void drain(int64_t workers, int32_t max_attempts)
 
 	CHECK_INT(pr_relay_config_check(&config, &err), POSTROOM_OK);
 	CHECK_MSG(pr_relay_open(&config, &server.relay, &err) == POSTROOM_OK, "%s", err.text);
-	server.ops = *server.relay->crew->outlets[0].workers[0].sink->ops;
+	server.ops = *server.relay->generation->pools[0].workers[0].sink->ops;
 	server.ops.server = true;
 	for (int64_t i = 0; i < workers; i++)
-		server.relay->crew->outlets[0].workers[i].sink->ops = &server.ops;
+		server.relay->generation->pools[0].workers[i].sink->ops = &server.ops;
 	status = pr_relay_run(server.relay, &err);
 	CHECK_MSG(status == POSTROOM_OK, "%s", err.text);
 	pr_relay_close(server.relay);
 }
 
-TEST(D5_an_outage_of_a_server_kills_nothing_and_a_poisoned_message_does_not_prolong_it)
+TEST(D5_outage_dead_letters_nothing_and_poison_does_not_prolong_it)
 {
 	PUT(.topic = "t", .payload = "\"poison\"");
 	for (int i = 0; i < 30; i++)

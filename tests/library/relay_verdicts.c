@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each verdict of a callback leads to. */
+/* The effect of each verdict of a callback. */
 #include "library/relay.h"
 
 #include <fcntl.h>
@@ -8,20 +8,20 @@
 
 static void look(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
-	CHECK_STR(item->topic, "orders");
-	CHECK_STR(item->ns, "shop");
-	CHECK_STR(item->key, "o-1");
-	CHECK_STR(item->payload, "{\"n\": 1}");
-	CHECK_STR(item->headers, "{\"a\": \"b\"}");
-	CHECK_STR(item->correlation_id, "c-1");
-	CHECK_STR(item->dedupe_key, "d-1");
-	CHECK_INT(item->attempt, 1);
+	CHECK_STR(postroom_delivery_topic(item), "orders");
+	CHECK_STR(postroom_delivery_ns(item), "shop");
+	CHECK_STR(postroom_delivery_key(item), "o-1");
+	CHECK_STR(postroom_delivery_payload(item, NULL), "{\"n\": 1}");
+	CHECK_STR(postroom_delivery_headers(item), "{\"a\": \"b\"}");
+	CHECK_STR(postroom_delivery_correlation_id(item), "c-1");
+	CHECK_STR(postroom_delivery_dedupe_key(item), "d-1");
+	CHECK_INT(postroom_delivery_attempt(item), 1);
 	CHECK(postroom_flight_left_ms(flight) > 0);
 	CHECK(postroom_flight_may_begin(flight));
 	deliver(item, index, flight);
 }
 
-TEST(D2_a_callback_gets_the_whole_message_and_delivers_it)
+TEST(D2_callback_receives_the_whole_message)
 {
 	PUT(.topic = "orders", .payload = "{\"n\": 1}", .key = "o-1", .ns = "shop",
 	    .headers = "{\"a\": \"b\"}", .correlation_id = "c-1", .dedupe_key = "d-1");
@@ -34,11 +34,13 @@ TEST(D2_a_callback_gets_the_whole_message_and_delivers_it)
 static void fail(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
 	(void)index;
-	item->verdict = POSTROOM_FAILED;
-	item->reason = postroom_flight_text(flight, "try %d of %s", item->attempt, item->topic);
+	postroom_delivery_judge(item, POSTROOM_FAILED,
+				postroom_flight_text(flight, "try %d of %s",
+						     postroom_delivery_attempt(item),
+						     postroom_delivery_topic(item)));
 }
 
-TEST(D2_a_failed_message_is_tried_again_and_dies_with_its_reason)
+TEST(D2_failed_message_is_retried_and_becomes_dead_letter_with_reason)
 {
 	PUT(.topic = "orders", .payload = "1");
 	DRAIN(fail, .workers = 1, .max_attempts = 3);
@@ -47,18 +49,17 @@ TEST(D2_a_failed_message_is_tried_again_and_dies_with_its_reason)
 	CHECK_STR(text(app, "SELECT last_error FROM postroom_outbox"), "try 3 of orders");
 	CHECK_INT(totals().failed, 3);
 	CHECK_INT(totals().dead, 1);
-	CHECK(was_told("OUTBOX_WORKER_DISPATCH_FAIL id="));
-	CHECK(was_told("retry=2 max=3 error=\"try 2 of orders\""));
+	CHECK(was_logged("OUTBOX_WORKER_DISPATCH_FAIL id="));
+	CHECK(was_logged("retry=2 max=3 error=\"try 2 of orders\""));
 }
 
 static void reject(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
 	(void)index, (void)flight;
-	item->verdict = POSTROOM_REJECTED;
-	item->reason = "never";
+	postroom_delivery_judge(item, POSTROOM_REJECTED, "never");
 }
 
-TEST(R2_a_message_that_the_callback_rejects_is_dead_at_once)
+TEST(R2_message_rejected_by_the_callback_is_dead_immediately)
 {
 	PUT(.topic = "orders", .payload = "1");
 	DRAIN(reject, .workers = 1);
@@ -70,11 +71,11 @@ TEST(R2_a_message_that_the_callback_rejects_is_dead_at_once)
 static void fail_until_tomorrow(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
 	fail(item, index, flight);
-	item->retry_in_ms = 86400000;
+	postroom_delivery_retry_in(item, 86400000);
 	postroom_relay_stop(rig.relay);
 }
 
-TEST(R3_the_callback_says_when_to_try_again)
+TEST(R3_callback_sets_the_retry_time)
 {
 	int64_t in_us;
 
@@ -88,24 +89,23 @@ TEST(R3_the_callback_says_when_to_try_again)
 	CHECK(in_us >= 86400LL * 1000000);
 }
 
-static void be_away_once(postroom_delivery *item, size_t index, postroom_flight *flight)
+static void fail_once_unreachable(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
 	deliver(item, index, flight);
 	if (atomic_fetch_add(&rig.flag, 1) == 0) {
-		item->verdict = POSTROOM_UNREACHABLE;
-		item->reason = "nobody there";
+		postroom_delivery_judge(item, POSTROOM_UNREACHABLE, "no server");
 	}
 }
 
-TEST(D2_an_unreachable_far_side_costs_no_attempt)
+TEST(D2_unreachable_receiver_uses_no_attempt)
 {
 	PUT(.topic = "orders", .payload = "1");
-	DRAIN(be_away_once, .workers = 1, .max_attempts = 1);
+	DRAIN(fail_once_unreachable, .workers = 1, .max_attempts = 1);
 	CHECK_STR(rig.seen, "1 1 ");
 	CHECK_INT(rows("delivered"), 1);
 	CHECK_INT(number(app, "SELECT attempts FROM postroom_outbox"), 1);
-	CHECK(was_told("OUTBOX_SINK_UNREACHABLE error=\"nobody there\""));
-	CHECK(was_told("OUTBOX_SINK_BACK \n"));
+	CHECK(was_logged("OUTBOX_SINK_UNREACHABLE error=\"no server\""));
+	CHECK(was_logged("OUTBOX_SINK_BACK \n"));
 	CHECK_INT(totals().failed, 0);
 }
 
@@ -115,7 +115,7 @@ static void deliver_one_a_call(postroom_delivery *item, size_t index, postroom_f
 		deliver(item, index, flight);
 }
 
-TEST(A6_what_a_callback_leaves_untried_comes_again_without_an_attempt)
+TEST(A6_message_left_untried_by_callback_is_retried_without_an_attempt)
 {
 	for (int i = 0; i < 3; i++)
 		PUT(.topic = "orders", .payload = "1");
@@ -123,7 +123,7 @@ TEST(A6_what_a_callback_leaves_untried_comes_again_without_an_attempt)
 	CHECK_INT(rows("delivered"), 3);
 	CHECK_INT(rig.calls, 3);
 	CHECK_INT(number(app, "SELECT max(attempts) FROM postroom_outbox"), 1);
-	CHECK(!was_told("OUTBOX_SINK_UNREACHABLE"));
+	CHECK(!was_logged("OUTBOX_SINK_UNREACHABLE"));
 }
 
 static void begin_late(postroom_delivery *item, size_t index, postroom_flight *flight)
@@ -132,38 +132,39 @@ static void begin_late(postroom_delivery *item, size_t index, postroom_flight *f
 		deliver(item, index, flight);
 }
 
-ON_ONE(D2_a_callback_that_tries_nothing_is_taken_for_an_outage, backend_sqlite)
+ON_ONE(D2_callback_that_attempts_nothing_counts_as_outage, backend_sqlite)
 {
 	PUT(.topic = "orders", .payload = "1");
 	DRAIN(begin_late, .workers = 1, .max_attempts = 1);
 	CHECK_INT(rig.calls, 2);
 	CHECK_INT(rows("delivered"), 1);
-	CHECK(was_told("OUTBOX_SINK_UNREACHABLE error=\"the callback tried none"));
+	CHECK(was_logged("OUTBOX_SINK_UNREACHABLE error=\"the callback tried none"));
 }
 
 static void say_nonsense(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
 	(void)index, (void)flight;
-	item->verdict = (postroom_verdict)17;
+	postroom_delivery_judge(item, (postroom_verdict)17, NULL);
 }
 
 TEST(D2_an_unknown_verdict_is_a_failure)
 {
 	PUT(.topic = "orders", .payload = "1");
 	DRAIN(say_nonsense, .workers = 1, .max_attempts = 1);
-	CHECK_CONTAINS(text(app, "SELECT last_error FROM postroom_outbox"), "gave 17");
+	CHECK_CONTAINS(text(app, "SELECT last_error FROM postroom_outbox"), "invalid verdict: 17");
 	CHECK_INT(rows("dead"), 1);
 }
 
-/* Whoever stands behind 1 must not be there with it, nor before it has arrived. */
+/* Messages held behind 1 must not be published with it, nor before it is delivered. */
 static void fail_the_first_once(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
 	deliver(item, index, flight);
-	if (strcmp(item->payload, "1") == 0 && item->attempt == 1)
+	if (strcmp(postroom_delivery_payload(item, NULL), "1") == 0 &&
+	    postroom_delivery_attempt(item) == 1)
 		fail(item, index, flight);
 }
 
-TEST(D6_a_callback_gets_the_messages_of_a_key_one_by_one_and_in_order)
+TEST(D6_callback_receives_messages_of_a_key_one_by_one_in_order)
 {
 	static const char *const payloads[] = { "1", "2", "3", "4" };
 
@@ -184,7 +185,7 @@ TEST(D6_a_callback_gets_the_messages_of_a_key_one_by_one_and_in_order)
 	CHECK_STR(rig.seen, "11234");
 }
 
-TEST(C6_a_relay_sees_its_own_namespace_topic_and_tenant_only)
+TEST(C6_relay_claims_only_its_namespace_topic_and_tenant)
 {
 	const char *tenant = "6f1ed002-ab5d-4b7f-9c2e-0123456789ab";
 
@@ -200,15 +201,15 @@ TEST(C6_a_relay_sees_its_own_namespace_topic_and_tenant_only)
 
 static void do_all(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
-	if (strcmp(item->payload, "1") == 0)
-		be_away_once(item, index, flight);
-	else if (strcmp(item->payload, "2") == 0)
+	if (strcmp(postroom_delivery_payload(item, NULL), "1") == 0)
+		fail_once_unreachable(item, index, flight);
+	else if (strcmp(postroom_delivery_payload(item, NULL), "2") == 0)
 		fail(item, index, flight);
 	else
 		reject(item, index, flight);
 }
 
-TEST(D2_nothing_is_printed_by_a_relay_without_a_log)
+TEST(D2_relay_without_log_prints_nothing)
 {
 	int out = dup(STDOUT_FILENO), fd = open("printed", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	struct stat st;
@@ -233,12 +234,11 @@ TEST(D2_nothing_is_printed_by_a_relay_without_a_log)
 	close(fd);
 }
 
-ON_ONE(L1_the_log_callback_gets_what_reaches_its_level, backend_sqlite)
+ON_ONE(L1_log_callback_receives_events_of_its_level, backend_sqlite)
 {
 	PUT(.topic = "orders", .payload = "1");
-	DRAIN(be_away_once, .workers = 1, .log_level = POSTROOM_LOG_WARN);
-	CHECK_STR(rig.events,
-		  "OUTBOX_SINK_UNREACHABLE error=\"nobody there\"\nOUTBOX_SINK_BACK \n");
+	DRAIN(fail_once_unreachable, .workers = 1, .log_level = POSTROOM_LOG_WARN);
+	CHECK_STR(rig.events, "OUTBOX_SINK_UNREACHABLE error=\"no server\"\nOUTBOX_SINK_BACK \n");
 }
 
 static void *stop_when_all_is_gone(void *context)
@@ -250,7 +250,7 @@ static void *stop_when_all_is_gone(void *context)
 	return NULL;
 }
 
-ON_ONE(X2_delivered_messages_are_deleted_at_once_when_told_so, backend_sqlite)
+ON_ONE(X2_delivered_messages_are_deleted_immediately_if_configured, backend_sqlite)
 {
 	pthread_t thread;
 

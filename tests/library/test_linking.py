@@ -53,7 +53,7 @@ def Z1_a_static_library_asks_for_its_own_database_and_no_other(library):
     assert 'pthread_create' not in wanted
 
 
-def D2_an_embedded_relay_brings_both_databases_and_no_sink_of_ours():
+def D2_embedded_relay_includes_both_databases_and_no_builtin_sink():
     loaded = loaded_with('postroom-relay')
     assert {'sqlite3', 'pq'} <= loaded
     assert not loaded & {*NOT_FOR_APPLICATIONS}
@@ -63,7 +63,7 @@ def D2_an_embedded_relay_brings_both_databases_and_no_sink_of_ours():
 
 
 @pytest.mark.parametrize('library', [*LIBRARIES, 'postroom-relay'])
-def Z1_a_library_shows_nothing_but_its_public_names(library):
+def Z1_library_exports_only_public_names(library):
     shown = symbols_of('nm', '-D', '--defined-only', path_of(library, 'so'))
     shown = {name for name in shown if not name.startswith('POSTROOM_')}  # the version's own name
     assert 'postroom_enqueue' in shown
@@ -77,11 +77,13 @@ CPP = r'''
 
 #include <cstdio>
 
-static void publish(void *context, postroom_delivery *items, size_t count, postroom_flight *flight)
+static void publish(void *context, postroom_delivery *const *items, size_t count,
+		    postroom_flight *flight)
 {
 	for (size_t i = 0; i < count && (i == 0 || postroom_flight_may_begin(flight)); i++) {
-		std::fprintf(static_cast<FILE *>(context), "%s\n", items[i].payload);
-		items[i].verdict = POSTROOM_DELIVERED;
+		std::fprintf(static_cast<FILE *>(context), "%s\n",
+			     postroom_delivery_payload(items[i], NULL));
+		postroom_delivery_judge(items[i], POSTROOM_DELIVERED, NULL);
 	}
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The leases of the PostgreSQL store: rows and lanes, in flight, taken over, held
- * and freed, and the switch between the two kinds. What a statement may see and
- * change is PostgreSQL's READ COMMITTED: it sees what was committed when it began,
+  * and freed, and the switch between the two kinds. The visibility of changes to a
+  * statement is PostgreSQL's READ COMMITTED: it sees what was committed when it began,
  * and changes only what is still as it saw it. A transaction that is ended by a
  * crash has not happened.
  *
@@ -27,7 +27,7 @@
 #define WORKERS 2
 #define STRAY WORKERS /* a settling whose worker has gone, on its way to the server */
 #define MAX_ATTEMPTS 2
-#define NOBODY 255
+#define NIL 255
 
 #define BIT(r) (1 << (r))
 #define HAS(set, r) (((set) & BIT(r)) != 0)
@@ -46,22 +46,22 @@ byte apart[ROWS]; /* 0 in its turn, 1 claimed by itself, 2 held, 3 joins its key
 bool due[ROWS];
 byte attempts[ROWS];
 byte claims[ROWS];
-byte row_owner[ROWS] = NOBODY;
+byte row_owner[ROWS] = NIL;
 bool row_expired[ROWS];
-byte row_lock[ROWS] = NOBODY;
+byte row_lock[ROWS] = NIL;
 byte unwritten[WORKERS]; /* of what a claim of rows has seen: what is still in that version */
 
 /* postroom_lanes */
 bool by_lane; /* how the database is leased */
-byte lane_owner[LANES] = NOBODY;
+byte lane_owner[LANES] = NIL;
 bool lane_expired[LANES];
 byte epoch[LANES];
 byte in_flight[LANES];
 
-/* What a worker has in memory. */
+/* The memory of a worker. */
 typedef Batch {
 	byte rows;
-	byte lane; /* NOBODY: each row bears its lease itself */
+	byte lane; /* NIL: each row has its lease itself */
 	byte epoch;
 	byte claims[ROWS];
 	byte done;
@@ -76,7 +76,7 @@ bool begun;
 byte claiming; /* claims that hold the lock on postroom_lanes */
 byte crashes = CRASHES, naps = NAPS, failures = FAILURES, releases = RELEASES;
 
-/* What must be so, kept apart from what is written to the tables. */
+/* The expected state, kept separately from the tables. */
 byte tried[ROWS];
 byte owed[LANES]; /* rows for which one attempt is to be counted if their lane is lost */
 byte overtaken;	  /* what was claimed before the row that commits late was there */
@@ -85,9 +85,9 @@ bool crossed;	  /* two were settling rows of one key, and each left the rest to 
 
 #define UNFINISHED(r) (status[r] == pending || status[r] == processing)
 #define IN_ORDER(r) (UNFINISHED(r) && apart[r] != 3)
-/* What later ones of its key wait for; those in their turn share a lane, and go in order anyway. */
+/* Blockers of later messages of their key; messages in a lane are in order anyway. */
 #define WALL(r) (UNFINISHED(r) && (apart[r] == 1 || apart[r] == 2))
-#define CAN_LOCK(r) (row_lock[r] == NOBODY)
+#define CAN_LOCK(r) (row_lock[r] == NIL)
 #define WALL_OF(q, r) (BEFORE(q, r) && WALL(q))
 #define WALLED(r) (WALL_OF(0, r) || WALL_OF(1, r))
 #define PARKABLE(r) (WALL_OF(0, r) -> CAN_LOCK(0) : WALL_OF(1, r) && CAN_LOCK(1))
@@ -99,10 +99,10 @@ bool crossed;	  /* two were settling rows of one key, and each left the rest to 
 
 /* Is there anything that a claim would change? */
 #define WORK(r) (!WALLED(r) || PARKABLE(r))
-#define LANE_WORK(l) (lane_owner[l] == NOBODY && ((OF_LANE(0, l) && WORK(0)) || \
+#define LANE_WORK(l) (lane_owner[l] == NIL && ((OF_LANE(0, l) && WORK(0)) || \
 		      (OF_LANE(1, l) && WORK(1)) || (OF_LANE(2, l) && WORK(2))))
 #define ALONE_WORK ((ALONE(0) && WORK(0)) || (ALONE(1) && WORK(1)) || (ALONE(2) && WORK(2)))
-#define KEYLESS_WORK (KEYS == 3 && IN_TURN(2) && !by_lane && lane_owner[LANE(2)] == NOBODY)
+#define KEYLESS_WORK (KEYS == 3 && IN_TURN(2) && !by_lane && lane_owner[LANE(2)] == NIL)
 
 inline written(r)
 {
@@ -125,17 +125,17 @@ inline choose(mine, was)
 {
 	take = 0;
 	for (r : 0 .. ROWS - 1) {
-		behind = NOBODY;
+		behind = NIL;
 		for (q : 0 .. ROWS - 1) {
 			if
-			:: behind == NOBODY && BEFORE(q, r) && HAS(walls, q) && !HAS(mine, q) ->
+			:: behind == NIL && BEFORE(q, r) && HAS(walls, q) && !HAS(mine, q) ->
 				behind = q
 			:: else
 			fi
 		}
 		if
-		:: HAS(candidates, r) && behind == NOBODY -> take = take | BIT(r)
-		:: HAS(candidates, r) && behind != NOBODY -> park(was)
+		:: HAS(candidates, r) && behind == NIL -> take = take | BIT(r)
+		:: HAS(candidates, r) && behind != NIL -> park(was)
 		:: else
 		fi
 	}
@@ -144,7 +144,7 @@ inline choose(mine, was)
 	r = 0
 }
 
-/* It must be what it was; and what it waits for is share-locked, if nobody is changing it. */
+/* It must be unchanged; and its blocker is share-locked, unless another session is changing it. */
 inline park(was)
 {
 	if
@@ -156,7 +156,7 @@ inline park(was)
 	fi
 }
 
-/* I2: nobody else holds it under a lease that is alive. */
+/* I2: no other worker holds it under a valid lease. */
 inline assert_unclaimed(w, r)
 {
 	assert(batch[1 - w].expired || !HAS(batch[1 - w].rows, r))
@@ -165,7 +165,7 @@ inline assert_unclaimed(w, r)
 inline note_overtaking(w)
 {
 	if
-	:: UNSEEN != NOBODY && !HAS(batch[w].order, UNSEEN) -> overtaken = overtaken | take
+	:: UNSEEN != NIL && !HAS(batch[w].order, UNSEEN) -> overtaken = overtaken | take
 	:: else
 	fi
 }
@@ -175,7 +175,7 @@ inline lease_rows(w)
 {
 	note_overtaking(w);
 	batch[w].rows = take;
-	batch[w].lane = NOBODY;
+	batch[w].lane = NIL;
 	for (r : 0 .. ROWS - 1) {
 		if
 		:: HAS(take, r) ->
@@ -215,11 +215,11 @@ inline lease_lane(w, l)
 	batch[w].epoch = epoch[l] + 1
 }
 
-/* The lane is locked, if it is what it was and nobody has it. */
+/* The lane is locked, if it is unchanged and has no owner. */
 inline claim_lane(w, l)
 {
 	if
-	:: lane_owner[l] == NOBODY && (epoch[l] == looked_at || MUTANT == STALE_SNAPSHOT) ->
+	:: lane_owner[l] == NIL && (epoch[l] == looked_at || MUTANT == STALE_SNAPSHOT) ->
 		choose(0, 0);
 		assert((take & ~SET_OF(IN_TURN(0), IN_TURN(1), IN_TURN(2))) == 0); /* I1 */
 		if
@@ -296,7 +296,7 @@ inline expire(i)
 {
 	batch[i].expired = true;
 	if
-	:: batch[i].lane != NOBODY ->
+	:: batch[i].lane != NIL ->
 		if
 		:: lane_owner[batch[i].lane] == i && epoch[batch[i].lane] == batch[i].epoch ->
 			lane_expired[batch[i].lane] = true
@@ -354,7 +354,7 @@ inline take_over(l)
 	:: MUTANT == KEEP_IN_FLIGHT
 	:: else ->
 		in_flight[l] = 0;
-		lane_owner[l] = NOBODY;
+		lane_owner[l] = NIL;
 		lane_expired[l] = false;
 		epoch[l]++
 	fi
@@ -387,7 +387,7 @@ inline settle_lane(i)
 		r = 0;
 		in_flight[l] = 0;
 		owed[l] = 0;
-		lane_owner[l] = NOBODY;
+		lane_owner[l] = NIL;
 		lane_expired[l] = false
 	:: else
 	fi;
@@ -460,9 +460,9 @@ inline commit_rows(i)
 		if
 		:: HAS(settling, r) ->
 			assert(status[r] == processing && claims[r] == batch[i].claims[r]); /* I4 */
-			row_owner[r] = NOBODY;
+			row_owner[r] = NIL;
 			row_expired[r] = false;
-			row_lock[r] = NOBODY;
+			row_lock[r] = NIL;
 			written(r);
 			if
 			:: HAS(batch[i].done, r) -> status[r] = delivered
@@ -488,7 +488,7 @@ inline commit_rows(i)
 inline settle(i)
 {
 	if
-	:: batch[i].lane != NOBODY ->
+	:: batch[i].lane != NIL ->
 		settle_lane(i);
 		forget(i)
 	:: else ->
@@ -517,11 +517,11 @@ inline assert_publishable(w, r)
 #define NEXT(w) (OPEN(w, 0) -> 0 : (OPEN(w, 1) -> 1 : 2))
 #define IN_TIME(w) (!batch[w].expired || MUTANT == NO_CLOCK)
 #define READY(w) (!IN_TIME(w) || !ANY_OPEN(w))
-/* A row that somebody else is settling is waited for; a lane is locked only while it changes. */
+/* A settle waits for a row that another is settling; a lane is locked only while it changes. */
 #define WAITS_FOR(i, r) (HAS(batch[i].rows, r) && !CAN_LOCK(r))
-#define CAN_SETTLE(i) (batch[i].lane != NOBODY || \
+#define CAN_SETTLE(i) (batch[i].lane != NIL || \
 		       !(WAITS_FOR(i, 0) || WAITS_FOR(i, 1) || WAITS_FOR(i, 2)))
-/* What the sweep finds: held, and nothing stands before it. */
+/* Rows that the sweep finds: held, without a blocker. */
 #define STRANDED(r) (HELD(r) && !STANDS_IN(STRAY, r))
 /* The workers are alike: let the first be the first. */
 #define TURN(w) ((w) == 0 || begun)
@@ -586,12 +586,12 @@ suspect:
 				settling = BIT(r);
 				batch[w].failed = BIT(r);
 				status[r] = dead;
-				row_owner[r] = NOBODY;
+				row_owner[r] = NIL;
 				row_expired[r] = false;
 				r = 0;
 				burying++
 			};
-			goto buried
+			goto unblock_behind_dead
 		fi;
 
 lane:
@@ -631,8 +631,8 @@ claimed:
 		fi
 	}
 
-/* What was behind a burial, in a transaction of its own. */
-buried:
+/* Unblocks the rows behind a dead letter, in a transaction of its own. */
+unblock_behind_dead:
 	atomic {
 		if
 		:: d_step { find_held(w); settling = 0; batch[w].failed = 0 }
@@ -678,7 +678,7 @@ publish:
 			crashes--;
 			d_step { expire(w); forget(w) };
 			goto idle
-		/* Gone while its settling was on the way: nobody knows whether that will arrive. */
+		/* The worker ended while its settle was on the way: whether that will be applied is unknown. */
 		:: READY(w) && crashes > 0 && batch[STRAY].rows == 0 ->
 			crashes--;
 			d_step {
@@ -738,10 +738,10 @@ end:
 	:: d_step { status[0] == pending && !due[0] -> due[0] = true }
 	:: d_step { status[1] == pending && !due[1] -> due[1] = true }
 	:: d_step { status[2] == pending && !due[2] -> due[2] = true }
-#if DELAYED != NOBODY
+#if DELAYED != NIL
 	:: d_step { apart[DELAYED] == 3 && due[DELAYED] -> apart[DELAYED] = 0 }
 #endif
-#if UNSEEN != NOBODY
+#if UNSEEN != NIL
 	:: d_step { status[UNSEEN] == absent -> status[UNSEEN] = pending }
 #endif
 	od
@@ -753,7 +753,7 @@ proctype switch()
 	d_step { (claiming == 0 || MUTANT == SWITCH_AT_ONCE) -> by_lane = !by_lane }
 }
 
-/* When nobody can do anything any more. */
+/* When no process can make another step. */
 proctype judge()
 {
 	byte r;
@@ -765,7 +765,7 @@ proctype judge()
 			assert(attempts[r] == tried[r]) /* I5 */
 		}
 		for (r : 0 .. LANES - 1) {
-			assert(lane_owner[r] == NOBODY && in_flight[r] == 0 && owed[r] == 0)
+			assert(lane_owner[r] == NIL && in_flight[r] == 0 && owed[r] == 0)
 		}
 		r = 0
 	}

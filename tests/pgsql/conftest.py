@@ -12,7 +12,7 @@ import pytest
 from conftest import Postroom, wait_until
 from pgsql.server import Server, make_template, shared_place
 
-# What with-postgres and users set for psql must not reach the program under test.
+# Variables that with-postgres and users set for psql must not reach the program under test.
 for name in [name for name in os.environ if name.startswith('PG') and name != 'PG_BIN']:
     del os.environ[name]
 

@@ -85,7 +85,7 @@ def delivered_in(path):
 
 
 def drain(postroom, sql):
-    """When nobody is left: what the dead had leased is delivered too."""
+    """After all relays have ended: messages that they had leased are delivered too."""
     sql("UPDATE postroom_outbox SET locked_until = clock_timestamp() WHERE status = 'processing'")
     sql('UPDATE postroom_lanes SET locked_until = clock_timestamp() WHERE locked_by IS NOT NULL')
     postroom.ok('relay', '--drain', '--to', 'file:out', '--max-attempts', '1000', '--base-delay',

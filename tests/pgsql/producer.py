@@ -2,7 +2,7 @@
 """producer.py URL LEDGER NAME PROGRAM: enqueues until it is killed, whatever the server does.
 
 One transaction a round: a business row and a message, by a plain INSERT or by
-postroom_enqueue(), or the message alone by the program. What it knows to be
+postroom_enqueue(), or the message alone by the program. Payloads known to be
 committed goes into its ledger, one word a line; what it rolled back, or does not
 know of, goes nowhere. Rounds that end in a rollback carry the word "never".
 """

@@ -115,7 +115,7 @@ class Server(Place):
         self.data, self.process = f'{self.host}/data', None
         if template:
             subprocess.run(['cp', '-a', f'{template}/data', self.data], check=True)
-            # Whatever is killed here, the machine's memory of its files survives: no fsync needed.
+            # A killed server leaves its files in the page cache: no fsync needed.
             self.configure(listen_addresses="''", unix_socket_directories=f"'{self.host}'",
                            max_connections=100, fsync='off', autovacuum_naptime='1s')
 
@@ -148,7 +148,7 @@ class Server(Place):
     def launch(self):
         prefix, _ = as_server_user()
         with open(f'{self.host}/log', 'ab') as log:
-            # Whatever ends the tests ends the server too.
+            # The server ends when the tests end.
             self.process = subprocess.Popen(
                 [*prefix, 'setpriv', '--pdeathsig=QUIT', os.path.join(binaries(), 'postgres'), '-D',
                  self.data], stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong is told in one clear line, with the right status, and without the password."""
+"""Errors are printed in one clear line, with the right status, and without the password."""
 import contextlib
 import json
 import pathlib
@@ -13,7 +13,7 @@ from conftest import PROGRAM, wait_until
 SECRET = 'hunter2xyz'
 
 
-def test_missing_tables_ask_for_migrate(unmigrated):
+def U1_missing_tables_error_names_migrate(unmigrated):
     for command in (['enqueue', 't', '1'], ['relay', '--to', 'null:'], ['relay', '--drain', '--to', 'null:'],
                     ['list'], ['stats'], ['retry', '--dead'], ['purge', '--status', 'dead', '--yes'],
                     ['show', '00000000-0000-4000-8000-000000000000'], ['enqueue', '--ndjson', '/dev/null']):
@@ -21,7 +21,7 @@ def test_missing_tables_ask_for_migrate(unmigrated):
         assert 'has no Postroom tables; run `postroom migrate`' in line, line
 
 
-def test_a_missing_table_under_a_running_relay_is_told_and_waited_for(postroom, relay, sql):
+def D5_relay_reports_a_dropped_table_and_waits_for_it(postroom, relay, sql):
     running = relay('--to', 'null:')
     sql('ALTER TABLE postroom_outbox RENAME TO elsewhere')
     running.wait_for('run `postroom migrate`', 3)
@@ -31,15 +31,15 @@ def test_a_missing_table_under_a_running_relay_is_told_and_waited_for(postroom, 
     running.stop()
 
 
-def test_a_schema_that_is_newer_is_refused(postroom, sql):
-    sql("INSERT INTO postroom_migrations (version, name, applied_by) VALUES (999, 'later', '99.0')")
+def U1_newer_schema_is_refused(postroom, sql):
+    sql("INSERT INTO postroom_migrations (version, name, applied_by, compatible_with) VALUES (999, 'later', '99.0', 999)")
     for command in (['enqueue', 't', '1'], ['relay', '--to', 'null:'], ['stats'], ['migrate']):
         line = postroom.fails(1, *command)
         assert '999' in line and 'newer' in line, line
     assert sql('SELECT count(*) FROM postroom_outbox') == [(0,)]
 
 
-def test_a_schema_that_does_not_exist_is_told(postroom):
+def U1_missing_schema_is_reported(postroom):
     line = postroom.fails(1, 'stats', '--schema', 'nowhere')
     assert 'run `postroom migrate`' in line, line
 
@@ -51,14 +51,14 @@ def test_a_schema_that_does_not_exist_is_told(postroom):
     ('[' * 7000 + ']' * 7000, 'deep'),
     ('{"a": 1', ''),
 ], ids=['nul', 'surrogate', 'number', 'deep', 'broken'])
-def E5_what_jsonb_refuses_is_refused_before(postroom, sql, payload, reason):
+def E5_json_that_jsonb_refuses_is_refused_before_the_write(postroom, sql, payload, reason):
     line = postroom.fails(1, 'enqueue', 't', '-', input=payload)
     assert 'payload' in line and reason in line, line
     assert len(line) < 300
     assert sql('SELECT count(*) FROM postroom_outbox') == [(0,)]
 
 
-def E5_what_is_as_deep_as_allowed_goes_through(postroom, tmp_path):
+def E5_json_of_maximum_depth_is_accepted(postroom, tmp_path):
     depth = 1
     while postroom('enqueue', 't', '-', input='[' * depth + ']' * depth).code == 0 and depth < 100_000:
         depth *= 2
@@ -94,7 +94,7 @@ def E5_a_database_in_another_encoding_is_refused(place, postroom, database):
         place.sql('postgres', f'DROP DATABASE {other} WITH (FORCE)')
 
 
-def E5_the_clients_encoding_in_url_and_environment_changes_nothing(place, postroom, database, tmp_path):
+def E5_client_encoding_of_url_and_environment_is_ignored(place, postroom, database, tmp_path):
     word = 'Größe ∞ 🚚'
     postroom.db = place.url(database, client_encoding='LATIN1')
     postroom.enqueue('t', json.dumps(word, ensure_ascii=False), '--key', word)
@@ -113,7 +113,7 @@ def E5_the_clients_encoding_in_url_and_environment_changes_nothing(place, postro
     ('postgres://u@h:port/db', 'port'),
     ('mysql://u@h/db', 'mysql'),
 ])
-def G1_a_url_that_can_not_be_read_is_a_mistake_of_the_command_line(unmigrated, url, reason):
+def G1_invalid_url_is_a_usage_error(unmigrated, url, reason):
     unmigrated.db = url
     for command in (['stats'], ['relay', '--to', 'null:'], ['enqueue', 't', '1']):
         assert reason in unmigrated.fails(2, *command)
@@ -133,7 +133,7 @@ def urls(place, database):
         yield f'postgresql://guarded:{written}@localhost:1/{database}'
 
 
-def G1_no_message_holds_the_password(server, postroom, database, sql):
+def G1_error_messages_show_no_password(server, postroom, database, sql):
     sql("CREATE ROLE guarded LOGIN PASSWORD 'another'")
     server.demand_password('guarded')
     for url in urls(server, database):

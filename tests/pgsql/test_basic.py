@@ -22,7 +22,7 @@ def U1_migrating_again_changes_nothing(unmigrated):
     assert unmigrated.ok('migrate', '--status').code == 0
 
 
-def U1_many_that_migrate_at_once_do_it_once(unmigrated, sql):
+def U1_concurrent_migrations_apply_once(unmigrated, sql):
     crowd = [unmigrated.start('migrate') for _ in range(6)]
     outputs = [process.communicate() for process in crowd]
     assert [process.returncode for process in crowd] == [0] * 6, outputs
@@ -30,7 +30,7 @@ def U1_many_that_migrate_at_once_do_it_once(unmigrated, sql):
     assert sql('SELECT version FROM postroom_migrations') == [(1,)]
 
 
-def E6_a_message_comes_in_by_every_way_and_goes_out(postroom, sql, tmp_path):
+def E6_message_from_every_entry_point_is_delivered(postroom, sql, tmp_path):
     postroom.enqueue('by-program', '{"n": 1}', '--key', 'k', '--header', 'a=b')
     sql("INSERT INTO postroom_outbox (topic, payload) VALUES ('by-insert', '{\"n\": 2}')")
     sql("SELECT * FROM postroom_enqueue('by-function', '{\"n\": 3}', key => 'k', "
@@ -48,7 +48,7 @@ def E6_a_message_comes_in_by_every_way_and_goes_out(postroom, sql, tmp_path):
     assert {status for _, status in rows(sql)} == {'delivered'}
 
 
-def E3_the_same_key_is_one_row_whoever_brings_it(postroom, sql):
+def E3_same_key_is_one_row_from_every_producer(postroom, sql):
     first = postroom.enqueue('t', '{}', '--dedupe-key', 'd')
     again = postroom.ok('enqueue', 't', '{}', '--dedupe-key', 'd', '--json').object
     assert again == {'id': first, 'dedupe_key': 'd', 'duplicate': True}
@@ -59,7 +59,7 @@ def E3_the_same_key_is_one_row_whoever_brings_it(postroom, sql):
     assert rows(sql) == [('t', 'pending')]
 
 
-def E1_the_business_change_and_the_message_go_together(postroom, place, database, sql):
+def E1_business_change_and_message_are_atomic(postroom, place, database, sql):
     sql('CREATE TABLE orders (id int PRIMARY KEY)')
     connection = place.connect(database)
     connection.autocommit = False
@@ -74,7 +74,7 @@ def E1_the_business_change_and_the_message_go_together(postroom, place, database
     assert sql("SELECT payload FROM postroom_outbox") == [({'id': 1},)]
 
 
-def X1_the_dead_are_listed_shown_and_sent_again(postroom, tmp_path):
+def X1_dead_letters_are_listed_shown_and_retried(postroom, tmp_path):
     id = postroom.enqueue('t', '{"n": 1}')
     postroom.ok('relay', '--drain', '--to', 'exec:echo no such order >&2; exit 65')
     dead, = postroom.rows('--status', 'dead')
@@ -86,7 +86,7 @@ def X1_the_dead_are_listed_shown_and_sent_again(postroom, tmp_path):
     assert (message['id'], message['attempt']) == (id, 1)
 
 
-def X2_the_delivered_are_purged(postroom, sql):
+def X2_delivered_messages_are_purged(postroom, sql):
     for n in range(20):
         sql("INSERT INTO postroom_outbox (topic, payload) VALUES ('t', %s)", str(n))
     postroom.ok('relay', '--drain', '--to', 'null:')
@@ -95,7 +95,7 @@ def X2_the_delivered_are_purged(postroom, sql):
     assert rows(sql) == []
 
 
-def R1_a_failing_message_is_tried_again_until_it_succeeds(postroom):
+def R1_failing_message_is_retried_until_it_succeeds(postroom):
     id = postroom.enqueue()
     postroom.ok('relay', '--drain', '--base-delay', '20ms', '--to',
                 'exec:echo >> tries; test $(wc -l < tries) -ge 4')
@@ -123,7 +123,7 @@ def C4_two_relays_and_four_producers_deliver_everything_once(postroom, tmp_path)
     assert sorted(found) == [(n, i) for n in range(4) for i in range(400)]
 
 
-def test_a_schema_of_its_own_holds_everything(unmigrated, sql, tmp_path):
+def U1_separate_schema_is_created_and_used(unmigrated, sql, tmp_path):
     schema = 'Out "box"'
     unmigrated.ok('migrate', '--schema', schema)
     assert sql("SELECT count(*) FROM pg_class WHERE relname LIKE 'postroom%%' AND relnamespace = "
@@ -137,7 +137,7 @@ def test_a_schema_of_its_own_holds_everything(unmigrated, sql, tmp_path):
 
 
 def D3_a_sleeping_relay_is_woken(postroom, relay, sql, tmp_path):
-    """It never polls before the test's patience is over: only the bell can have done it."""
+    """Its poll interval is longer than the test's timeout: only a notification can have woken it."""
     relay('--to', 'file:out', '--poll-interval', '8h', '--lease', '24h')
     wait_until(lambda: sql('SELECT last_value > extract(epoch FROM clock_timestamp()) * 1000 + 500 '
                            'FROM postroom_sleepers') == [(True,)], 'the relay to sleep')

@@ -73,7 +73,7 @@ def caught_up(server, standby):
     return standby.sql('postgres', 'SELECT pg_last_wal_replay_lsn() >= %s', written) == [(True,)]
 
 
-def D5_a_relay_passes_over_a_standby(server, standby, postroom, database, tmp_path):
+def D5_relay_skips_a_standby(server, standby, postroom, database, tmp_path):
     wait_until(lambda: caught_up(server, standby), 'the standby to catch up')
     postroom.db = server.url(database, host=f'{standby.host},{server.host}',
                              target_session_attrs='read-write')
@@ -86,9 +86,9 @@ def D5_a_relay_passes_over_a_standby(server, standby, postroom, database, tmp_pa
     wait_until(lambda: postroom.stats()['delivered'] == 1, 'the standby to show it')
 
 
-@pytest.mark.parametrize('kind', ['silent', 'deaf'])
-def D5_a_host_that_never_answers_is_passed_over(server, postroom, database, tmp_path, kind):
-    """Silent: it takes connections and says nothing. Deaf: not even that, for its queue is full."""
+@pytest.mark.parametrize('kind', ['silent', 'full'])
+def D5_unresponsive_host_is_skipped(server, postroom, database, tmp_path, kind):
+    """Silent: it accepts connections and never answers. Full: its queue accepts no connection."""
     with socket.create_server(('127.0.0.1', 0), backlog=100 if kind == 'silent' else 0) as hung:
         port = hung.getsockname()[1]
         callers = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transaction that somebody forgot to end holds back vacuum for as long as it stays open (C8)."""
+"""A forgotten open transaction holds back vacuum for as long as it stays open (C8)."""
 import json
 
 import pytest

@@ -10,15 +10,15 @@ from servers.test_redis import redis  # noqa: F401 (a fixture)
 
 STATEMENT = "INSERT INTO books SELECT $2 FROM pg_sleep(($1->>'pause')::float8)"
 ADD = """for n = 1, ARGV[1] do
-redis.call('XADD', 'orders', '*', 'id', ARGV[2] .. n, 'payload', '{"pause": ' .. ARGV[3] .. '}')
+redis.call('XADD', 'orders', '*', 'id', ARGV[2] .. n, 'pause', ARGV[3])
 end"""
 
 
-def A5_events_that_take_several_leases_stay_with_who_has_them(postroom, sql, redis, tmp_path):
+def A5_events_longer_than_several_leases_stay_with_their_consumer(postroom, sql, redis, tmp_path):
     def start(name):
         with open(tmp_path / name, 'wb') as log:
             return postroom.start('consume', '--handler', 'books', '--from', f'redis://127.0.0.1:{redis.port}/orders',
-                                  '--sql', STATEMENT, '--workers', '1', '--lease', '6s', stdout=log, stderr=log)
+                                  '--id-path', 'id', '--sql', STATEMENT, '--workers', '1', '--lease', '6s', stdout=log, stderr=log)
 
     def booked():
         return int(sql('SELECT count(*) FROM books')[0][0])
@@ -28,7 +28,7 @@ def A5_events_that_take_several_leases_stay_with_who_has_them(postroom, sql, red
 
     sql('CREATE TABLE books (id text)')
     consumers = [start('first')]
-    # What went fast so far tells nothing about what comes.
+    # Fast events so far do not predict the next ones.
     redis.ask('EVAL', ADD, '0', '200', 'fast', '0')
     wait_until(lambda: booked() == 200, 'the fast ones')
     redis.ask('EVAL', ADD, '0', '12', 'slow', '1')
@@ -42,18 +42,18 @@ def A5_events_that_take_several_leases_stay_with_who_has_them(postroom, sql, red
     assert 'SKIP_PROCESSED' not in first + second and 'STORE_TROUBLE' not in first
 
 
-def D5_a_database_that_goes_away_pauses_the_reading_and_loses_nothing(server, postroom, sql, redis, tmp_path):
+def D5_database_outage_pauses_intake_and_loses_nothing(server, postroom, sql, redis, tmp_path):
     log = tmp_path / 'log'
     sql('CREATE TABLE books (id text)')
     with open(log, 'wb') as file:
         consumer = postroom.start('consume', '--handler', 'books', '--from', f'redis://127.0.0.1:{redis.port}/orders',
-                                  '--sql', STATEMENT, stdout=file, stderr=file)
+                                  '--id-path', 'id', '--sql', STATEMENT, stdout=file, stderr=file)
     redis.ask('EVAL', ADD, '0', '10', 'before', '0')
     wait_until(lambda: int(sql('SELECT count(*) FROM books')[0][0]) == 10, 'the first events')
     server.stop()
     redis.ask('EVAL', ADD, '0', '10', 'meanwhile', '0')
     wait_until(lambda: 'INBOX_STORE_TROUBLE' in log.read_text() and
-               redis.ask('XPENDING', 'orders', 'books')[0] > 0, 'events that can not be taken in')
+               redis.ask('XPENDING', 'orders', 'books')[0] > 0, 'events that cannot be inserted')
     server.start()
     wait_until(lambda: redis.ask('XPENDING', 'orders', 'books')[0] == 0 and
                int(sql('SELECT count(*) FROM books')[0][0]) == 20, 'all events')
@@ -65,7 +65,7 @@ def D5_a_database_that_goes_away_pauses_the_reading_and_loses_nothing(server, po
 
 @pytest.mark.parametrize('handler, attempts', [(('--sql', 'INSERT INTO books VALUES ($2)'), 1),
                                                (('--exec', 'true'), 0)], ids=['statement', 'command'])
-def N2_an_event_whose_payload_the_table_refuses_is_dead_and_kept_byte_for_byte(postroom, sql, handler, attempts):
+def N2_event_with_refused_payload_is_dead_and_stored_byte_for_byte(postroom, sql, handler, attempts):
     sql('CREATE TABLE books (id text)')
     sql("ALTER TABLE postroom_inbox ADD CONSTRAINT picky CHECK (payload ->> 'n' <> '2' AND headers ->> 'n' <> '2')")
     lines = ''.join('{"id": "e%d", "key": "k", "headers": {"n": "%d"}, "payload": {"n":  %d}}\n' % (n, n, n)
@@ -81,7 +81,7 @@ def N2_an_event_whose_payload_the_table_refuses_is_dead_and_kept_byte_for_byte(p
 
 
 if SOAK:  # it takes half a minute
-    def D5_a_drain_does_not_wait_for_ever_for_a_database_that_went_away(server, postroom, sql):
+    def D5_drain_gives_up_on_database_outage(server, postroom, sql):
         sql('CREATE TABLE books (id text)')
         consumer = postroom.start('consume', '--handler', 'books', '--from', '-', '--drain', '--sql',
                                   'INSERT INTO books VALUES ($2)', '--log-level', 'error', stdin=subprocess.PIPE)
@@ -93,7 +93,7 @@ if SOAK:  # it takes half a minute
         assert consumer.returncode == 1 and error.startswith(b'postroom: '), error
         server.start()
 
-    def D5_a_drain_does_not_wait_for_ever_for_a_database_that_is_down(server, postroom):
+    def D5_drain_gives_up_on_database_that_is_down(server, postroom):
         server.stop()
         result = postroom('consume', '--handler', 'books', '--from', '-', '--drain', '--exec', 'true',
                           '--log-level', 'error')

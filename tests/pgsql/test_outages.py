@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
 
 import psycopg2
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from conftest import wait_until
 from pgsql.files import messages_in, words_in
 from pgsql.server import SOAK
+from small_disk import small_disk
 
 TROUBLE = 'OUTBOX_STORE_TROUBLE'
 
@@ -25,21 +25,21 @@ def delivered(tmp_path, count):
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL],
                          ids=['fast', 'immediate', 'killed'])
-def D5_a_relay_outlasts_the_server(server, postroom, relay, tmp_path, number):
+def D5_relay_survives_restarts_of_the_server(server, postroom, relay, tmp_path, number):
     running = relay('--to', 'file:out')
     postroom.enqueue()
     delivered(tmp_path, 1)
     for round in range(2, 4):
-        told = running.log.count(TROUBLE)
+        seen = running.log.count(TROUBLE)
         server.stop(number)
-        running.wait_for(TROUBLE, told + 3)
+        running.wait_for(TROUBLE, seen + 3)
         server.start()
         postroom.enqueue()
         delivered(tmp_path, round)
     running.stop()
 
 
-def D5_a_relay_outlasts_terminated_sessions(postroom, relay, place, database, tmp_path):
+def D5_relay_survives_terminated_sessions(postroom, relay, place, database, tmp_path):
     """Two workers, and the one that sweeps and purges."""
     running = relay('--to', 'file:out')
     wait_until(lambda: len(place.backends(database)) == 3, 'three sessions')
@@ -50,7 +50,7 @@ def D5_a_relay_outlasts_terminated_sessions(postroom, relay, place, database, tm
     running.stop()
 
 
-def E1_what_could_not_be_committed_is_not_published(leased, relay, sql, tmp_path):
+def E1_uncommitted_message_is_not_published(leased, relay, sql, tmp_path):
     """The server says so at the very end: its answers have come, and then the commit fails."""
     sql('CREATE SEQUENCE refused')
     sql("""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -73,7 +73,7 @@ def E1_what_could_not_be_committed_is_not_published(leased, relay, sql, tmp_path
     running.stop()
 
 
-def D5_what_was_published_is_settled_after_the_outage(server, postroom, relay, tmp_path):
+def D5_published_messages_are_settled_after_the_outage(server, postroom, relay, tmp_path):
     """The server dies between the publish and the settling: nothing is sent again."""
     for _ in range(5):
         postroom.enqueue()
@@ -93,7 +93,7 @@ def D5_what_was_published_is_settled_after_the_outage(server, postroom, relay, t
     running.stop()
 
 
-def D4_what_was_published_is_settled_though_the_server_is_away_when_told_to_stop(server, postroom,
+def D4_published_messages_are_settled_after_an_outage_during_stop(server, postroom,
                                                                                  relay, tmp_path):
     for _ in range(5):
         postroom.enqueue()
@@ -146,7 +146,7 @@ def D5_a_relay_waits_for_a_free_connection(server, relay, postroom, database, sq
     running.stop()
 
 
-def D5_a_relay_waits_while_the_database_may_only_be_read(postroom, relay, place, database, sql,
+def D5_relay_waits_while_the_database_is_read_only(postroom, relay, place, database, sql,
                                                          tmp_path):
     running = relay('--to', 'file:out')
     postroom.enqueue()
@@ -163,16 +163,16 @@ def D5_a_relay_waits_while_the_database_may_only_be_read(postroom, relay, place,
 
 
 @pytest.mark.parametrize('setting', ['statement_timeout', 'lock_timeout'])
-def D5_a_relay_outlasts_timeouts_of_its_role(postroom, relay, place, database, sql, tmp_path, setting):
+def D5_relay_survives_timeouts_set_in_its_url(postroom, relay, place, database, sql, tmp_path, setting):
     """What was published before the table was locked is settled after it, and not sent again."""
     for _ in range(3):
         postroom.enqueue()
     os.mkfifo(tmp_path / 'gate')
-    sql(f"ALTER DATABASE {database} SET {setting} = '200ms'")
+    postroom.db += f'&options=-c%20{setting}%3D200ms'
     running = relay('--workers', '1', '--lease', '60s', '--publish-timeout', '30s', '--to',
                     'exec:echo $POSTROOM_ID >> begun; read word < gate')
     wait_until(lambda: len(words_in(tmp_path / 'begun')) == 3, 'all to be begun')
-    holder = place.connect(database, options=f'-c {setting}=0')
+    holder = place.connect(database)
     holder.autocommit = False
     with holder.cursor() as cursor:
         cursor.execute('LOCK TABLE postroom_outbox')
@@ -191,7 +191,7 @@ def D5_a_relay_outlasts_timeouts_of_its_role(postroom, relay, place, database, s
     running.process.kill()
 
 
-def D5_a_relay_outlasts_sessions_that_may_not_idle(postroom, relay, place, database, sql, tmp_path):
+def D5_relay_survives_idle_session_timeouts(postroom, relay, place, database, sql, tmp_path):
     if place.sql('postgres', "SELECT current_setting('idle_session_timeout', true)") == [(None,)]:
         pytest.skip('this server has no idle_session_timeout')
     sql(f"ALTER DATABASE {database} SET idle_session_timeout = '300ms'")
@@ -205,19 +205,14 @@ def D5_a_relay_outlasts_sessions_that_may_not_idle(postroom, relay, place, datab
 @pytest.fixture
 def disk(server):
     """A small file system that the server may use."""
-    path = pathlib.Path(server.host) / 'disk'
-    path.mkdir()
     owner = os.stat(server.data)
-    done = subprocess.run(['mount', '-t', 'tmpfs', '-o',
-                           f'size=20m,mode=0700,uid={owner.st_uid},gid={owner.st_gid}', 'none', path],
-                          check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        pytest.skip(f'a small tmpfs can not be mounted here: {done.stderr.strip()}')
-    space = path / 'space'
-    space.mkdir()
-    os.chown(space, owner.st_uid, owner.st_gid)
-    yield path
-    subprocess.run(['umount', '--lazy', path], check=True)
+    with small_disk(pathlib.Path(server.host) / 'disk', '20m', owner) as path:
+        space = path / 'space'
+        space.mkdir()
+        os.chown(space, owner.st_uid, owner.st_gid)
+        server.stop(signal.SIGINT)  # one that was started before may not see it
+        server.start()
+        yield path
 
 
 def fill(disk):
@@ -232,9 +227,9 @@ def fill(disk):
     return ballast
 
 
-def D5_a_relay_goes_on_when_the_server_has_room_again(disk, server, postroom, relay, database, sql,
+def D5_relay_resumes_when_server_has_room_again(disk, server, postroom, relay, database, sql,
                                                       tmp_path):
-    """Old versions of the rows are kept by somebody's snapshot: every change needs new room."""
+    """An old snapshot keeps old versions of the rows: every change needs new room."""
     count = 300
     server.sql('postgres', f"CREATE TABLESPACE small LOCATION '{disk / 'space'}'")
     sql("INSERT INTO postroom_outbox (topic, payload) SELECT 't', jsonb_build_object('n', n, 'fill', "
@@ -267,7 +262,7 @@ def start_waiting(relay, text):
     return running
 
 
-def D5_a_relay_that_starts_waits_for_a_server_that_is_down(server, postroom, relay, tmp_path):
+def D5_starting_relay_waits_for_unreachable_server(server, postroom, relay, tmp_path):
     id = postroom.enqueue()
     server.stop()
     running = start_waiting(relay, TROUBLE)
@@ -278,21 +273,21 @@ def D5_a_relay_that_starts_waits_for_a_server_that_is_down(server, postroom, rel
     running.stop()
 
 
-def D4_a_relay_that_waits_for_its_server_can_be_stopped(server, postroom, relay):
+def D4_relay_that_waits_for_its_server_can_be_stopped(server, postroom, relay):
     server.stop()
     running = start_waiting(relay, TROUBLE)
     running.stop()
 
 
 if SOAK:  # it takes half a minute
-    def D1_a_drain_does_not_wait_for_ever_for_a_server_that_is_down(server, postroom):
+    def D1_drain_gives_up_on_unreachable_server(server, postroom):
         server.stop()
         result = postroom('relay', '--drain', '--to', 'null:', '--log-level', 'error')
         assert result.code == 1 and result.out == ''
         assert len(result.err.splitlines()) == 1, result
 
 
-def D5_a_relay_that_starts_does_not_wait_for_what_will_not_come(server, postroom, database, sql):
+def D5_starting_relay_does_not_wait_for_permanent_error(server, postroom, database, sql):
     sql("CREATE ROLE guarded LOGIN PASSWORD 'right'")
     server.demand_password('guarded')
     refused = 'check user and password'
@@ -300,7 +295,7 @@ def D5_a_relay_that_starts_does_not_wait_for_what_will_not_come(server, postroom
             (server.url(database, user='guarded', password='wrong'), refused),
             (server.url(database, user='guarded'), refused),
             (server.url('nowhere'), 'does not exist'),
-            (server.url(database, user='nobody_known'), 'does not exist')]:
+            (server.url(database, user='no_row_duplicate'), 'does not exist')]:
         postroom.db = url
         line = wait_until(lambda: postroom.fails(1, 'relay', '--to', 'null:'), 'a refusal')
         assert text in line, line

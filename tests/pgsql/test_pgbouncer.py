@@ -82,7 +82,7 @@ def D5_every_command_works_through_a_pooler(bouncer, server, postroom, sql, tmp_
 
 @pytest.mark.parametrize('kind', ['row', 'lane'])
 def D3_relays_that_share_a_pool_do_not_disturb_each_other(bouncer, server, postroom, relay, tmp_path, kind):
-    """Three relays with nine sessions on two of the server's; nobody rings, so they look by themselves."""
+    """Three relays with nine sessions on two of the server's; without notifications they poll."""
     postroom.ok('lease', kind)
     relays = [relay('--to', 'file:out', '--batch-size', '10', '--log-level', 'warn') for _ in range(3)]
     for n in range(30):
@@ -95,7 +95,7 @@ def D3_relays_that_share_a_pool_do_not_disturb_each_other(bouncer, server, postr
     assert kept(server) == []
 
 
-def D5_a_relay_outlasts_its_pooler(bouncer, server, postroom, relay, database, tmp_path):
+def D5_relay_survives_restart_of_its_pooler(bouncer, server, postroom, relay, database, tmp_path):
     running = relay('--to', 'file:out')
     postroom.enqueue()
     wait_until(lambda: len(messages_in(tmp_path / 'out')) == 1, 'the first message')
@@ -112,7 +112,7 @@ def D5_a_relay_outlasts_its_pooler(bouncer, server, postroom, relay, database, t
     running.stop()
 
 
-def D3_without_a_pooler_statements_are_kept_and_the_bell_is_heard(server, postroom, relay, tmp_path):
+def D3_without_pooler_statements_are_prepared_and_notify_works(server, postroom, relay, tmp_path):
     """What the tests above find missing is there otherwise."""
     server.configure(log_statement='all')
     wait_until(lambda: server.sql('postgres', 'SHOW log_statement') == [('all',)], 'the setting')

@@ -1,11 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that kill the relay, on PostgreSQL, under both kinds of lease."""
+"""Messages that kill the relay or drop its connections, on PostgreSQL, under both kinds of lease."""
 import pytest
 
-import surviving
+import survival_cases
+from relay.test_poison_sinks import POISON, poison_dies_alone, poisoned_job_dies_alone, serve_http
 
 
 @pytest.mark.parametrize('lease', ['row', 'lane'])
-def C5_a_message_that_kills_its_relay_is_buried_alone(postroom, lease):
+def C5_message_that_crashes_relay_is_dead_lettered_alone(postroom, lease):
     postroom.ok('lease', lease)
-    surviving.a_killer_is_buried_alone(postroom)
+    survival_cases.check_poison_message_is_dead_lettered_alone(postroom)
+
+
+@pytest.mark.parametrize('lease', ['row', 'lane'])
+@pytest.mark.parametrize('key', ['null', '"k"'])
+def R1_message_whose_http_connection_is_dropped_becomes_a_dead_letter(postroom, lease, key):
+    postroom.ok('lease', lease)
+    with serve_http() as url:
+        poison_dies_alone(postroom, url + '/{topic}', [('good', key, POISON)])
+
+
+def R1_job_whose_http_connection_is_dropped_becomes_a_dead_letter(postroom):
+    with serve_http() as url:
+        poisoned_job_dies_alone(postroom, url)

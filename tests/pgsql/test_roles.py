@@ -66,7 +66,7 @@ NOT_ITS_BUSINESS = ['CREATE TABLE mine (n int)', 'TRUNCATE postroom_outbox', 'DR
                     "SELECT setval('postroom_outbox_seq_seq', 1)"]
 
 
-def test_a_producer_enqueues_by_every_way_and_reads_no_payload(roles, sql, tmp_path):
+def E6_producer_role_enqueues_by_every_entry_point_and_reads_no_payload(roles, sql, tmp_path):
     producer = roles['producer']
     first = producer.enqueue('t', '{"n": 1}', '--dedupe-key', 'd')
     assert producer.ok('enqueue', 't', '{"n": 2}', '--dedupe-key', 'd', '--json').object == {
@@ -81,19 +81,40 @@ def test_a_producer_enqueues_by_every_way_and_reads_no_payload(roles, sql, tmp_p
                                    '"dedupe_key":"d"}\n' * 2)
     producer.ok('enqueue', '--ndjson', tmp_path / 'many')
     assert sql(f'SELECT count(*) FROM "{SCHEMA}".postroom_outbox') == [(5,)]
-    # What makes the duplicate known it may see.
+    # It may see the columns that identify duplicates.
     assert producer.sql('SELECT count(dedupe_key) FROM postroom_outbox') == [(2,)]
     producer.may_not(*NOT_ITS_BUSINESS, 'SELECT payload FROM postroom_outbox',
                      'SELECT body, headers FROM postroom_outbox', 'SELECT * FROM postroom_outbox',
                      'DELETE FROM postroom_outbox', "UPDATE postroom_outbox SET topic = 'x'",
                      "UPDATE postroom_outbox SET payload = '1'",
                      "INSERT INTO postroom_outbox (topic, payload, status) VALUES ('t', '1', 'dead')",
+                     *(f"INSERT INTO postroom_outbox (topic, payload, {column}) VALUES ('t', '1', NULL)"
+                       for column in ('apart', 'attempts', 'claims', 'locked_by', 'locked_until', 'last_attempt_at',
+                                      'last_error', 'delivered_at')),
+                     'DELETE FROM postroom_dedupe', 'SELECT * FROM postroom_dedupe',
+                     'SELECT created_at FROM postroom_dedupe', "UPDATE postroom_dedupe SET dedupe_key = 'x'",
+                     'UPDATE postroom_dedupe SET created_at = now()',
+                     "INSERT INTO postroom_dedupe (namespace, topic, dedupe_key, id, created_at) "
+                     "VALUES ('default', 't', 'x', gen_random_uuid(), now())",
                      "SELECT setval('postroom_sleepers', 1)")
     producer.refused(['stats'], ['list'], ['show', first], ['retry', '--dead'],
                      ['purge', '--status', 'dead', '--yes'])
 
 
-def test_a_consumer_accepts_by_every_way_and_reads_no_payload(roles, sql):
+def E3_producer_cannot_change_the_memory_of_written_messages(roles):
+    producer = roles['producer']
+    first = producer.enqueue('t', '1', '--dedupe-key', 'd')
+    for change in ('written = false', 'id = gen_random_uuid()'):
+        with pytest.raises(psycopg2.errors.CheckViolation):
+            producer.sql(f'UPDATE postroom_dedupe SET {change}')
+    # A key that is only reserved keeps no message back.
+    producer.sql("INSERT INTO postroom_dedupe (namespace, topic, dedupe_key, id) "
+                 "VALUES ('default', 't', 'reserved', gen_random_uuid())")
+    assert producer.ok('enqueue', 't', '1', '--dedupe-key', 'reserved', '--json').object['duplicate'] is False
+    assert producer.ok('enqueue', 't', '1', '--dedupe-key', 'd', '--json').object['id'] == first
+
+
+def N2_consumer_role_accepts_by_every_entry_point_and_reads_no_payload(roles, sql):
     consumer = roles['consumer']
     assert consumer.sql("SELECT postroom_inbox_once('e', 'h'), postroom_inbox_once('e', 'h')") == [(True, False)]
     assert consumer.ok('inbox', 'submit', 'h', 'e', '--json').object == {
@@ -115,7 +136,7 @@ def test_a_consumer_accepts_by_every_way_and_reads_no_payload(roles, sql):
         assert 'inbox submit: ' in line and 'the role needs INSERT' in line
 
 
-def test_a_worker_consumes_and_changes_no_event(roles, sql):
+def N2_worker_role_consumes_and_changes_no_event(roles, sql):
     worker = roles['worker']
     sql(f'CREATE TABLE "{SCHEMA}".ledger (n int CHECK (n <> 13), id text)')
     sql(f'GRANT INSERT ON "{SCHEMA}".ledger TO "{worker.name}"')
@@ -136,7 +157,7 @@ def test_a_worker_consumes_and_changes_no_event(roles, sql):
                    'TRUNCATE postroom_inbox', 'SELECT id FROM postroom_outbox')
 
 
-def test_a_relay_looks_after_the_inbox(roles, sql):
+def N4_relay_role_maintains_the_inbox(roles, sql):
     relay = roles['relay']
     roles['consumer'].sql("SELECT postroom_inbox_once('e', 'h'), postroom_inbox_submit('h', 'c')")
     sql(f'''UPDATE "{SCHEMA}".postroom_inbox SET status = 'dead' WHERE id = 'c' ''')
@@ -151,7 +172,7 @@ def test_a_relay_looks_after_the_inbox(roles, sql):
                   'TRUNCATE postroom_inbox')
 
 
-def test_a_relay_does_all_that_a_relay_does_and_writes_no_message(roles, sql, tmp_path):
+def D2_relay_role_can_relay_and_inserts_no_message(roles, sql, tmp_path):
     relay = roles['relay']
     for n in range(5):
         roles['producer'].enqueue('t', str(n))
@@ -172,8 +193,8 @@ def test_a_relay_does_all_that_a_relay_does_and_writes_no_message(roles, sql, tm
     assert 'the role needs INSERT' in relay.fails(1, 'enqueue', 't', '1')
 
 
-def test_a_sleeping_relay_of_that_role_is_woken_by_that_producer(roles, tmp_path):
-    """All of the bell's path: announcing, ringing, hearing."""
+def D3_sleeping_relay_role_is_woken_by_producer_role(roles, tmp_path):
+    """The whole path of a notification: deadline, notify, receive."""
     running = roles['relay'].start('--schema', SCHEMA, 'relay', '--to', 'file:out', '--poll-interval',
                                    '8h', '--lease', '24h', '--workers', '1')
     try:
@@ -187,7 +208,7 @@ def test_a_sleeping_relay_of_that_role_is_woken_by_that_producer(roles, tmp_path
         roles['relay'].end()
 
 
-def test_a_reader_looks_and_changes_nothing(roles):
+def X1_reader_role_reads_and_changes_nothing(roles):
     reader = roles['reader']
     id = roles['producer'].enqueue('t', '{"n": 1}')
     assert reader.stats()['pending'] == 1
@@ -217,7 +238,7 @@ def E1_a_missing_privilege_is_named(roles, database, sql):
              'the role needs SELECT there'),
             ('USAGE ON SCHEMA "Mail"', 'permission denied for schema Mail; the role needs USAGE there')]:
         if 'postroom_sleepers' in taken and version >= 180000:
-            continue  # without it nobody is woken there, and nothing fails
+            continue  # without it no relay is woken there, and nothing fails
         sql(f'REVOKE {taken} FROM "{producer.name}"')
         assert line in producer.fails(1, 'enqueue', 't', '1'), taken
     sql(f'CREATE SCHEMA "Letters" GRANT USAGE ON SCHEMA "Letters" TO "{producer.name}"')

@@ -20,5 +20,5 @@ def J2_steps_and_checkpoints_are_found_in_the_schema_that_consume_names(unmigrat
     unmigrated.ok('checkpoint', '{"page": 2}', env=env)
     assert unmigrated.ok('checkpoint', env=env).out == '{"page": 2}\n'
     late = {**env, 'POSTROOM_CLAIM': '6'}
-    assert "somebody else's" in unmigrated.fails(1, 'checkpoint', '1', env=late)
+    assert "belongs to another worker" in unmigrated.fails(1, 'checkpoint', '1', env=late)
     assert unmigrated.ok('checkpoint', env=env).out == '{"page": 2}\n'

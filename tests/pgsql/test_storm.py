@@ -51,7 +51,7 @@ def restart_server(server, database):
     server.start()
 
 
-def E1_committed_is_delivered_whatever_is_killed(server, leased, database, sql, tmp_path):
+def E1_committed_message_is_delivered_after_any_kill(server, leased, database, sql, tmp_path):
     seed = random.randrange(10 ** 9)
     random.seed(seed)
     print('seed', seed)

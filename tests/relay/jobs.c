@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The relay's pass over the inbox, with the relay in the test's own process, on every database. */
-#include "contract/store_jobs.h"
+#include "contract/store/jobs.h"
 #include "relay/rig.h"
 
 static struct pr_relay_config job_config(const char *command)
@@ -14,7 +14,7 @@ static struct pr_relay_config job_config(const char *command)
 	config.workers = 1;
 	config.lease_ms = 5000;
 	config.publish_timeout_ms = 600000;
-	config.beats = true;
+	config.renews_leases = true;
 	return config;
 }
 
@@ -25,7 +25,7 @@ static void drain(struct pr_relay_config config)
 	finish();
 }
 
-TEST(J1_submitted_jobs_are_done_once_each_and_those_of_other_handlers_are_left_alone)
+TEST(J1_submitted_jobs_run_once_and_jobs_of_other_handlers_are_left_alone)
 {
 	struct pr_relay_config config = job_config("exec:echo $POSTROOM_ID >> done");
 
@@ -38,25 +38,25 @@ TEST(J1_submitted_jobs_are_done_once_each_and_those_of_other_handlers_are_left_a
 	CHECK_INT(jobs("completed"), 2);
 	CHECK_INT(jobs("pending"), 1);
 	CHECK_INT(rows("pending"), 1);
-	CHECK(was_told("INBOX_WORKER_FETCH count=1"));
-	CHECK(was_told("INBOX_WORKER_DISPATCH_SUCCESS id=a key=a"));
-	CHECK(!was_told("OUTBOX_"));
+	CHECK(was_logged("INBOX_WORKER_FETCH count=1"));
+	CHECK(was_logged("INBOX_WORKER_DISPATCH_SUCCESS id=a key=a"));
+	CHECK(!was_logged("OUTBOX_"));
 	/* Again: there is nothing to do. */
 	drain(config);
 	CHECK_INT(lines_in("done"), 2);
 }
 
-TEST(J1_a_job_that_fails_is_tried_again_and_dies_of_it)
+TEST(J1_job_that_keeps_failing_is_retried_until_dead)
 {
 	job_submit("a", "1");
 	drain(job_config("exec:echo $POSTROOM_ATTEMPT >> tries; echo no >&2; exit 1"));
 	CHECK_INT(lines_in("tries"), 3);
 	CHECK_STR(job_status("a"), "dead");
 	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox"), "exit status 1: no");
-	CHECK(was_told("INBOX_WORKER_DEAD id=a key=a attempts=3"));
+	CHECK(was_logged("INBOX_WORKER_DEAD id=a key=a attempts=3"));
 }
 
-TEST(J1_a_job_that_was_left_behind_is_taken_over)
+TEST(J1_job_of_dead_worker_is_taken_over)
 {
 	struct postroom_batch batch = { 0 };
 
@@ -70,7 +70,7 @@ TEST(J1_a_job_that_was_left_behind_is_taken_over)
 	CHECK_INT(number(app, "SELECT attempts * 10 + claims FROM postroom_inbox"), 22);
 }
 
-TEST(J3_a_job_may_take_longer_than_its_lease_but_not_than_its_timeout)
+TEST(J3_job_may_exceed_its_lease_but_not_its_timeout)
 {
 	struct pr_relay_config config = job_config("exec:echo >> tries; sleep 1000");
 
@@ -86,10 +86,10 @@ TEST(J3_a_job_may_take_longer_than_its_lease_but_not_than_its_timeout)
 
 #define FAIL_A "exec:echo $POSTROOM_ID >> tries; test $POSTROOM_ID != a"
 
-TEST(D6_in_order_what_follows_a_failing_event_of_its_key_waits)
+TEST(D6_ordered_events_wait_behind_failing_event_of_their_key)
 {
-	TAKE_IN(true, ARRIVAL(.id = "a", .key = "k", .how = PR_ARRIVE_PENDING),
-		ARRIVAL(.id = "b", .key = "k", .how = PR_ARRIVE_PENDING));
+	INSERT_EVENTS(true, ARRIVAL(.id = "a", .key = "k", .how = PR_INSERT_PENDING),
+		      ARRIVAL(.id = "b", .key = "k", .how = PR_INSERT_PENDING));
 	drain(job_config(FAIL_A "; s=$?; test -e b && exit 9; "
 				"test $POSTROOM_ID = a || touch b; exit $s"));
 	CHECK_INT(lines_in("tries"), 4);
@@ -99,15 +99,15 @@ TEST(D6_in_order_what_follows_a_failing_event_of_its_key_waits)
 	CHECK_STR(job_status("b"), "completed");
 }
 
-TEST(D6_out_of_order_a_failing_event_holds_nobody_back)
+TEST(D6_unordered_failing_event_blocks_nothing)
 {
 	struct pr_relay_config config = job_config(FAIL_A);
 
-	TAKE_IN(false, ARRIVAL(.id = "a", .key = "k", .how = PR_ARRIVE_PENDING),
-		ARRIVAL(.id = "b", .key = "k", .how = PR_ARRIVE_PENDING),
-		ARRIVAL(.id = "c", .key = "k", .how = PR_ARRIVE_PENDING));
+	INSERT_EVENTS(false, ARRIVAL(.id = "a", .key = "k", .how = PR_INSERT_PENDING),
+		      ARRIVAL(.id = "b", .key = "k", .how = PR_INSERT_PENDING),
+		      ARRIVAL(.id = "c", .key = "k", .how = PR_INSERT_PENDING));
 	config.batch_size = 10; /* in one batch with it too */
-	config.loose = true;
+	config.unordered = true;
 	config.policy.base_delay_ms = config.policy.max_delay_ms = 3600000;
 	start(config);
 	while (jobs("completed") < 2)
@@ -117,7 +117,7 @@ TEST(D6_out_of_order_a_failing_event_holds_nobody_back)
 	CHECK_INT(lines_in("tries"), 3);
 }
 
-TEST(N4_who_works_for_the_inbox_purges_it_and_not_the_outbox)
+TEST(N4_inbox_relay_purges_only_the_inbox)
 {
 	struct pr_relay_config config = job_config("exec:exit 65");
 
@@ -135,7 +135,7 @@ TEST(N4_who_works_for_the_inbox_purges_it_and_not_the_outbox)
 	while (number(app, "SELECT count(*) FROM postroom_inbox") > 1)
 		nap();
 	stop();
-	CHECK(was_told("INBOX_WORKER_DEAD id=dies"));
+	CHECK(was_logged("INBOX_WORKER_DEAD id=dies"));
 	CHECK_STR(job_status("dead"), "dead");
 	CHECK_INT(rows("dead"), 1);
 }

@@ -24,14 +24,14 @@ static void keep_event(void *context, enum pr_log_level level, const char *event
 	pthread_mutex_unlock(&lock);
 }
 
-bool was_told(const char *part)
+bool was_logged(const char *part)
 {
-	bool told;
+	bool found;
 
 	pthread_mutex_lock(&lock);
-	told = strstr(events, part) != NULL;
+	found = strstr(events, part) != NULL;
 	pthread_mutex_unlock(&lock);
-	return told;
+	return found;
 }
 
 struct pr_relay_config rig_config(void)
@@ -42,7 +42,9 @@ struct pr_relay_config rig_config(void)
 		.batch_size = 50,
 		.lease_ms = 30000,
 		.shutdown_grace_ms = 20000,
-		.policy = { .max_attempts = 3, .base_delay_ms = 10, .max_delay_ms = 10,
+		.policy = { .max_attempts = 3,
+			    .base_delay_ms = 10,
+			    .max_delay_ms = 10,
 			    .max_error_length = 100 },
 		.retention_ms = -1,
 		.dead_retention_ms = -1,
@@ -66,7 +68,8 @@ void run_in_thread(void)
 
 void start(struct pr_relay_config config)
 {
-	signal(SIGPIPE, SIG_IGN); /* as the program does: a command may end before it has read all */
+	signal(SIGPIPE,
+	       SIG_IGN); /* as the program does: a command may end before it has read all */
 	CHECK_MSG(pr_relay_config_check(&config, &run.err) >= 0, "%s", run.err.text);
 	CHECK_MSG(pr_relay_open(&config, &run.relay, &run.err) >= 0, "%s", run.err.text);
 	run_in_thread();

@@ -3,7 +3,7 @@
 #ifndef TESTS_RELAY_RIG_H
 #define TESTS_RELAY_RIG_H
 
-#include "contract/store_backend.h"
+#include "contract/store/backend.h"
 
 #include "relay/relay.h"
 
@@ -14,9 +14,9 @@ struct rig {
 };
 extern struct rig run;
 
-/* What all of these relays have in common; its events are kept for was_told(). */
+/* The common configuration of these relays; its events are kept for was_logged(). */
 struct pr_relay_config rig_config(void);
-bool was_told(const char *part);
+bool was_logged(const char *part);
 
 void start(struct pr_relay_config config); /* in a thread of its own, after the check */
 void run_in_thread(void);		   /* one that is open */

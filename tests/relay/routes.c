@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Routes, outlets and reloading, with the relay in the test's own process, on every database. */
+/* Routes, sink pools and reloading, with the relay in the test's own process, on every database. */
 #include "relay/rig.h"
 
 #include <sys/stat.h>
@@ -37,7 +37,7 @@ static void reload(struct pr_relay_config config)
 	CHECK_MSG(pr_relay_reload(run.relay, &config, &run.err) >= 0, "%s", run.err.text);
 }
 
-TEST(D5_a_sink_that_is_away_costs_the_others_nothing)
+TEST(D5_sink_outage_does_not_affect_other_sinks)
 {
 	struct pr_relay_health health;
 
@@ -45,16 +45,16 @@ TEST(D5_a_sink_that_is_away_costs_the_others_nothing)
 	put("a.1", 5);
 	start(ROUTES({ .topic = "late.*", .sink = 2 }, { .sink = 0 }));
 	wait_for_lines(files[0], 5);
-	while (!was_told("OUTBOX_SINK_UNREACHABLE"))
+	while (!was_logged("OUTBOX_SINK_UNREACHABLE"))
 		nap();
 	put("a.2", 200);
 	wait_for_lines(files[0], 205);
 	pr_relay_health(run.relay, &health);
-	CHECK_INT(health.sinks_away, 1);
-	CHECK(health.sink_away_ms > 0);
+	CHECK_INT(health.sinks_down, 1);
+	CHECK(health.sink_outage_ms > 0);
 	CHECK_STR(health.sink, "late");
-	CHECK(was_told("sink=late"));
-	CHECK(was_told("sink=a"));
+	CHECK(was_logged("sink=late"));
+	CHECK(was_logged("sink=a"));
 	/* A probe may have some of them at the moment. */
 	while (number(app, "SELECT count(*) FROM postroom_outbox WHERE topic = 'late.1' "
 			   "AND status = 'pending' AND attempts = 0") < 60)
@@ -65,7 +65,7 @@ TEST(D5_a_sink_that_is_away_costs_the_others_nothing)
 	CHECK_INT(rows("delivered"), 265);
 }
 
-TEST(D7_what_no_route_wants_waits_and_is_told_and_goes_when_there_is_one)
+TEST(D7_unrouted_message_waits_and_is_logged_until_routed)
 {
 	struct pr_relay_health health;
 
@@ -73,20 +73,20 @@ TEST(D7_what_no_route_wants_waits_and_is_told_and_goes_when_there_is_one)
 	put("lost", 2);
 	start(ROUTES({ .topic = "a.*", .sink = 0 }));
 	wait_for_lines(files[0], 1);
-	while (!was_told("OUTBOX_UNROUTED count=2 namespace=default topic=lost"))
+	while (!was_logged("OUTBOX_UNROUTED count=2 namespace=default topic=lost"))
 		nap();
 	pr_relay_health(run.relay, &health);
 	CHECK_INT(health.unrouted, 2);
 	CHECK_INT(rows("pending"), 2);
 	reload(ROUTES({ .topic = "a.*", .sink = 0 }, { .sink = 1 }));
 	wait_for_lines(files[1], 2);
-	while (!was_told("OUTBOX_UNROUTED count=0"))
+	while (!was_logged("OUTBOX_UNROUTED count=0"))
 		nap();
 	stop();
 	CHECK_INT(lines_in(files[0]), 1);
 }
 
-TEST(D7_a_configuration_that_can_not_be_used_changes_nothing)
+TEST(D7_unusable_configuration_changes_nothing)
 {
 	static const struct pr_relay_sink broken[] = {
 		{ .name = "a", .url = "file:a.ndjson" },
@@ -109,7 +109,7 @@ TEST(D7_a_configuration_that_can_not_be_used_changes_nothing)
 	stop();
 }
 
-TEST(D7_the_retry_policy_stays_what_it_was)
+TEST(D7_reload_does_not_change_the_retry_policy)
 {
 	struct pr_relay_config config = ROUTES({ .sink = 2 });
 
@@ -122,17 +122,17 @@ TEST(D7_the_retry_policy_stays_what_it_was)
 	config.sink_count = 1;
 	config.routes = (const struct pr_relay_route[]){ { .sink = 0 } };
 	reload(config);
-	CHECK(was_told("OUTBOX_RELOAD_KEPT settings=\"database max_attempts on_dead\""));
+	CHECK(was_logged("OUTBOX_RELOAD_KEPT settings=\"database max_attempts on_dead\""));
 	put("t", 2);
 	while (rows("dead") < 2)
 		nap();
 	CHECK_INT(number(app, "SELECT max(attempts) FROM postroom_outbox"), 3);
-	CHECK(was_told("OUTBOX_WORKER_FETCH count=1"));
+	CHECK(was_logged("OUTBOX_WORKER_FETCH count=1"));
 	stop();
 	CHECK(access("elsewhere.db", F_OK) < 0);
 }
 
-TEST(D7_reloading_all_the_time_loses_nothing_and_doubles_nothing)
+TEST(D7_continuous_reloads_neither_lose_nor_duplicate_messages)
 {
 	const int rounds = 20, each = 40;
 
@@ -140,7 +140,7 @@ TEST(D7_reloading_all_the_time_loses_nothing_and_doubles_nothing)
 	for (int i = 0; i < rounds; i++) {
 		put("x.1", each / 2);
 		put("y.1", each / 2);
-		/* The files change hands too: what is in flight belongs to the crew that has it. */
+		/* The files change sinks too: messages in flight belong to the generation that claimed them. */
 		if (i % 2)
 			reload(ROUTES({ .topic = "x.*", .sink = 1 }, { .sink = 0 }));
 		else
@@ -153,27 +153,27 @@ TEST(D7_reloading_all_the_time_loses_nothing_and_doubles_nothing)
 	CHECK_INT(number(app, "SELECT max(attempts) FROM postroom_outbox"), 1);
 }
 
-TEST(D7_an_outage_is_remembered_through_a_reload)
+TEST(D7_reload_keeps_the_outage_time_of_a_sink)
 {
 	struct pr_relay_health health = { 0 };
-	int64_t away_ms;
+	int64_t outage_ms;
 
 	put("t", 1);
 	start(ROUTES({ .sink = 2 }));
-	while (!was_told("OUTBOX_SINK_UNREACHABLE"))
+	while (!was_logged("OUTBOX_SINK_UNREACHABLE"))
 		nap();
-	while (health.sink_away_ms < 20)
+	while (health.sink_outage_ms < 20)
 		pr_relay_health(run.relay, &health);
-	away_ms = health.sink_away_ms;
+	outage_ms = health.sink_outage_ms;
 	reload(ROUTES({ .ns = "default", .sink = 2 }, { .sink = 0 }));
 	pr_relay_health(run.relay, &health);
-	CHECK(health.sink_away_ms >= away_ms);
+	CHECK(health.sink_outage_ms >= outage_ms);
 	CHECK(mkdir("late", 0700) == 0);
 	wait_for_lines(files[2], 1);
 	stop();
 }
 
-TEST(D7_a_relay_that_stops_takes_no_new_configuration)
+TEST(D7_stopping_relay_refuses_a_new_configuration)
 {
 	struct pr_relay_config config = ROUTES({ .sink = 0 });
 
@@ -183,7 +183,7 @@ TEST(D7_a_relay_that_stops_takes_no_new_configuration)
 	finish();
 }
 
-TEST(D7_a_relay_that_has_not_begun_takes_a_new_configuration)
+TEST(D7_relay_accepts_a_new_configuration_before_its_start)
 {
 	struct pr_relay_config config = ROUTES({ .sink = 0 });
 
@@ -196,9 +196,10 @@ TEST(D7_a_relay_that_has_not_begun_takes_a_new_configuration)
 	CHECK_INT(lines_in(files[0]), 0);
 }
 
-TEST(D1_a_drain_ends_when_every_outlet_has_nothing_left_and_tells_what_no_route_wants)
+TEST(D1_drain_ends_when_all_sink_pools_are_done_and_logs_unrouted)
 {
-	struct pr_relay_config config = ROUTES({ .topic = "a", .sink = 0 }, { .topic = "b", .sink = 1 });
+	struct pr_relay_config config = ROUTES({ .topic = "a", .sink = 0 },
+					       { .topic = "b", .sink = 1 });
 
 	put("a", 30);
 	put("b", 20);
@@ -209,12 +210,13 @@ TEST(D1_a_drain_ends_when_every_outlet_has_nothing_left_and_tells_what_no_route_
 	CHECK_INT(lines_in(files[0]), 30);
 	CHECK_INT(lines_in(files[1]), 20);
 	CHECK_INT(rows("pending"), 10);
-	CHECK(was_told("OUTBOX_UNROUTED count=10 namespace=default topic=c"));
+	CHECK(was_logged("OUTBOX_UNROUTED count=10 namespace=default topic=c"));
 }
 
 TEST(C6_routes_stay_within_the_scope_of_the_relay)
 {
-	struct pr_relay_config config = ROUTES({ .topic = "a", .sink = 0 }, { .ns = "shop", .sink = 1 });
+	struct pr_relay_config config = ROUTES({ .topic = "a", .sink = 0 },
+					       { .ns = "shop", .sink = 1 });
 
 	PUT(.topic = "a", .payload = "1");
 	PUT(.topic = "a", .payload = "1", .ns = "shop");
@@ -227,5 +229,5 @@ TEST(C6_routes_stay_within_the_scope_of_the_relay)
 	CHECK_INT(lines_in(files[0]), 1);
 	CHECK_INT(lines_in(files[1]), 1);
 	CHECK_INT(rows("pending"), 2);
-	CHECK(!was_told("OUTBOX_UNROUTED"));
+	CHECK(!was_logged("OUTBOX_UNROUTED"));
 }

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A relay at work: what it logs, retries, buries, drains, and how much memory it takes."""
+"""A relay at work: what it logs, retries, dead-letters, drains, and how much memory it takes."""
 import json
 import re
 
 import pytest
 
 from conftest import wait_until
-from running import SOAK, enqueue_many, ids_in, lines_of, sanitized
+from relay_process import SOAK, enqueue_many, ids_in, lines_of, sanitized
 
 
 def log_of(result, event):
@@ -45,14 +45,14 @@ def L1_every_step_is_one_object_in_json(postroom):
     assert by_name['OUTBOX_WORKER_DEAD']['attempts'] == 1
 
 
-def L1_a_hostile_value_can_not_forge_a_line(postroom):
+def L1_hostile_value_cannot_forge_a_line(postroom):
     postroom.enqueue('t', '{}', '--dedupe-key', 'a b="c"\nOUTBOX_WORKER_DEAD id=x')
     result = postroom.ok('relay', '--drain', '--to', 'null:')
     assert log_of(result, 'OUTBOX_WORKER_DEAD') == []
     assert len(log_of(result, 'OUTBOX_WORKER_DISPATCH_SUCCESS')) == 1
 
 
-def R1_a_failing_message_is_tried_again_until_it_succeeds(postroom, tmp_path, sql):
+def R1_failing_message_is_retried_until_it_succeeds(postroom, tmp_path, sql):
     id = postroom.enqueue()
     postroom.ok('relay', '--drain', '--base-delay', '20ms', '--to',
                 'exec:echo $POSTROOM_ATTEMPT >> tries; test $(wc -l < tries) -ge 4')
@@ -61,7 +61,7 @@ def R1_a_failing_message_is_tried_again_until_it_succeeds(postroom, tmp_path, sq
     assert (row['status'], row['attempts'], row['last_error']) == ('delivered', 4, None)
 
 
-def R1_a_failure_waits_for_its_backoff(postroom, sql):
+def R1_failed_message_waits_for_its_backoff(postroom, sql):
     postroom.enqueue()
     relay = postroom.start('relay', '--base-delay', '40s', '--to', 'exec:exit 1')
     (delay, error), = wait_until(lambda: sql(
@@ -102,7 +102,7 @@ def X1_a_dead_message_is_delivered_after_retry(postroom, tmp_path):
     assert (message['id'], message['attempt']) == (id, 1)
 
 
-def D1_drain_leaves_alone_what_is_delayed_and_waits_for_retries(postroom, tmp_path):
+def D1_drain_ignores_delayed_messages_and_waits_for_retries(postroom, tmp_path):
     later = postroom.enqueue('later', '{}', '--delay', '1h')
     retried = postroom.enqueue('now', '{}')
     other = postroom.enqueue('elsewhere', '{}', '--namespace', 'other')
@@ -113,19 +113,19 @@ def D1_drain_leaves_alone_what_is_delayed_and_waits_for_retries(postroom, tmp_pa
     assert postroom.show(other)['status'] == 'pending'
 
 
-def D1_drain_waits_for_what_another_relay_holds(postroom, sql, tmp_path):
+def D1_drain_waits_for_messages_claimed_by_another_relay(postroom, sql, tmp_path):
     id = postroom.enqueue()
     sql("UPDATE postroom_outbox SET status = 'processing', attempts = 1, claims = 1,"
-        " locked_by = 'somebody', locked_until = (unixepoch() + 2) * 1000000")
+        " locked_by = 'other', locked_until = (unixepoch() + 2) * 1000000")
     postroom.ok('relay', '--drain', '--to', 'file:out')
     message, = lines_of(tmp_path / 'out')
     assert (message['id'], message['attempt']) == (id, 2)
 
 
-def C5_what_died_with_its_relay_is_buried_by_the_next(postroom, sql):
+def C5_next_relay_dead_letters_messages_of_crashed_relay(postroom, sql):
     id = postroom.enqueue()
     sql("UPDATE postroom_outbox SET status = 'processing', attempts = 2, claims = 2,"
-        " locked_by = 'somebody', locked_until = 1")
+        " locked_by = 'other', locked_until = 1")
     result = postroom.ok('relay', '--drain', '--max-attempts', '2', '--to', 'null:')
     assert postroom.show(id)['status'] == 'dead'
     assert log_of(result, 'OUTBOX_WORKER_DEAD')[0].startswith(
@@ -133,7 +133,7 @@ def C5_what_died_with_its_relay_is_buried_by_the_next(postroom, sql):
 
 
 def C4_two_relays_and_four_producers_deliver_everything_once(postroom, tmp_path):
-    """Without kills, exactly once: every message stands in the sinks one time."""
+    """Without kills, exactly once: every message is in the sinks one time."""
     count = 5000 if SOAK else 400
     relays = [postroom.start('relay', '--to', f'file:out{n}', '--batch-size', '20', '--log-level',
                              'warn') for n in range(2)]
@@ -156,7 +156,7 @@ def C4_two_relays_and_four_producers_deliver_everything_once(postroom, tmp_path)
     assert {message['attempt'] for message in messages} == {1}
 
 
-def D8_memory_stays_bounded_whatever_the_backlog(postroom):
+def D8_memory_stays_bounded_with_any_backlog(postroom):
     """The highest the relay ever took, in absolute terms: what INTERFACE promises for a million."""
     if sanitized():
         pytest.skip('a sanitizer takes memory of its own')

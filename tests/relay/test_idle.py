@@ -2,17 +2,17 @@
 """A relay with nothing to do, on SQLite (D3)."""
 import pytest
 
-import idling
+import idle_cases
 
 
 @pytest.mark.parametrize('workers', [2, 8])
-def D3_an_idle_relay_makes_one_statement_a_poll_interval(postroom, workers):
-    idling.looks_once_a_poll_interval(postroom, workers)
+def D3_idle_relay_runs_one_statement_per_poll_interval(postroom, workers):
+    idle_cases.looks_once_a_poll_interval(postroom, workers)
 
 
-def D3_a_commit_does_not_wait_for_a_sink_that_is_slow(postroom):
-    idling.a_slow_sink_keeps_nobody_waiting(postroom, 3)
+def D3_commit_does_not_wait_for_a_slow_sink(postroom):
+    idle_cases.check_slow_sink_blocks_no_other_worker(postroom, 3)
 
 
-def D3_all_workers_come_when_there_is_much(postroom):
-    idling.all_workers_come(postroom, 4)
+def D3_large_backlog_wakes_all_workers(postroom):
+    idle_cases.all_workers_come(postroom, 4)

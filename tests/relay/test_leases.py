@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases and time, on SQLite; tests/pgsql has the same for PostgreSQL. What a relay does that slept
-past its lease stands in test_stopping.py and test_order.py."""
+"""Leases and time, on SQLite; tests/pgsql has the same for PostgreSQL. Relays that were suspended
+past their lease are in test_stop.py and test_order.py."""
 import pytest
 
-import surviving
+import survival_cases
 
 
-def A5_a_batch_that_takes_longer_than_its_lease_keeps_it(postroom):
-    surviving.a_long_batch_keeps_its_lease(postroom)
+def A5_batch_longer_than_its_lease_renews_it(postroom):
+    survival_cases.a_long_batch_keeps_its_lease(postroom)
 
 
 # Here the clock is the process's own: what waits for an attempt comes due by a jump, once.
 @pytest.mark.parametrize('jump, attempts', [('+3600', 2), ('-3600', 1)])
-def C3_an_hours_jump_of_the_clock_loses_and_doubles_nothing(postroom, jump, attempts):
-    surviving.a_clock_jumps(postroom, jump, attempts)
+def C3_clock_jump_of_one_hour_loses_and_repeats_nothing(postroom, jump, attempts):
+    survival_cases.a_clock_jumps(postroom, jump, attempts)

@@ -9,10 +9,10 @@ import time
 import pytest
 
 from conftest import wait_until
-from running import enqueue_many, ids_in, lines_of, sanitized
+from relay_process import enqueue_many, ids_in, lines_of, sanitized
 
 
-def D8_no_more_is_published_than_the_rate_allows(postroom):
+def D8_publishing_stays_within_the_rate(postroom):
     """At once a second's worth, and the other 50 a second later at the earliest."""
     enqueue_many(postroom, 100)
     begun = time.monotonic()
@@ -21,7 +21,7 @@ def D8_no_more_is_published_than_the_rate_allows(postroom):
     assert postroom.stats()['delivered'] == 100
 
 
-def D8_nothing_is_claimed_before_its_rate_allows_it(postroom, sql, tmp_path):
+def D8_claim_waits_for_the_rate(postroom, sql, tmp_path):
     enqueue_many(postroom, 10)
     relay = postroom.start('relay', '--rate', '1/h', '--to', 'file:out', stderr=subprocess.DEVNULL)
     wait_until(lambda: postroom.stats()['delivered'] == 1, 'the one of this hour')
@@ -31,7 +31,7 @@ def D8_nothing_is_claimed_before_its_rate_allows_it(postroom, sql, tmp_path):
     assert relay.wait() == 0
 
 
-def D8_a_database_that_is_away_uses_up_no_rate(postroom, tmp_path):
+def D8_database_outage_uses_no_rate(postroom, tmp_path):
     """What could not even be claimed was not published: the one of this hour is still to come."""
     away = str(tmp_path / 'away')
 
@@ -55,7 +55,7 @@ def D8_a_database_that_is_away_uses_up_no_rate(postroom, tmp_path):
     assert relay.wait() == 0
 
 
-def D8_no_more_is_in_the_sinks_hands_than_its_concurrency(postroom, tmp_path):
+def D8_messages_in_flight_stay_within_concurrency_of_sink(postroom, tmp_path):
     enqueue_many(postroom, 30)
     relay = postroom.start('relay', '--workers', '2', '--concurrency', '3', '--batch-size', '5',
                            '--drain', '--to', 'exec:echo + >> trace;'
@@ -72,7 +72,7 @@ def D8_no_more_is_in_the_sinks_hands_than_its_concurrency(postroom, tmp_path):
     assert postroom.stats()['delivered'] == 30
 
 
-def D8_a_command_may_run_more_often_at_once_than_by_default(postroom, tmp_path):
+def D8_concurrency_of_commands_can_exceed_the_default(postroom, tmp_path):
     enqueue_many(postroom, 20)
     relay = postroom.start('relay', '--workers', '1', '--concurrency', '20', '--drain', '--to',
                            'exec:echo + >> trace; until [ -e go ]; do sleep 0.05; done',
@@ -87,7 +87,7 @@ def fetched(log):
             if line.startswith('OUTBOX_WORKER_FETCH ')]
 
 
-def D8_a_slow_sink_gets_smaller_batches(postroom):
+def D8_slow_sink_receives_smaller_batches(postroom):
     """Four at a time and half a second each: about eight a second, after the first."""
     enqueue_many(postroom, 40)
     result = postroom.ok('relay', '--workers', '1', '--concurrency', '4', '--batch-size', '16', '--drain',
@@ -96,7 +96,7 @@ def D8_a_slow_sink_gets_smaller_batches(postroom):
     assert counts[0] == 16 and counts[1] < 16, counts
 
 
-def D8_a_sink_that_is_slow_and_wide_gets_as_much_as_it_does_at_once(postroom):
+def D8_batch_for_slow_concurrent_sink_uses_full_concurrency(postroom):
     """Each outlasts a slice, and four run together: four make a batch as before."""
     enqueue_many(postroom, 12)
     result = postroom.ok('relay', '--workers', '1', '--concurrency', '4', '--batch-size', '4', '--drain',
@@ -104,7 +104,7 @@ def D8_a_sink_that_is_slow_and_wide_gets_as_much_as_it_does_at_once(postroom):
     assert fetched(result.err) == [4, 4, 4]
 
 
-def D8_one_message_that_is_slow_leaves_the_rest_of_the_concurrency_to_others(postroom, tmp_path):
+def D8_slow_message_uses_one_slot_of_the_concurrency(postroom, tmp_path):
     """It begins alone, a slice after the one before it, while the other worker has nothing to do."""
     first, slow = [postroom.enqueue('slow', '{}', '--key', 'k') for _ in range(2)]
     relay = postroom.start('relay', '--workers', '2', '--concurrency', '4', '--lease', '1h',
@@ -125,15 +125,15 @@ def D8_one_message_that_is_slow_leaves_the_rest_of_the_concurrency_to_others(pos
 def G1_a_limit_without_its_sink_is_refused(postroom, tmp_path, limit):
     """It would not limit the sinks of a configuration."""
     (tmp_path / 'c.yaml').write_text('sinks: { a: { url: "null:" } }\nroutes: [ { sink: a } ]\n')
-    assert 'go with --to' in postroom.fails(2, 'relay', '-c', 'c.yaml', '--drain', *limit)
+    assert 'require --to' in postroom.fails(2, 'relay', '-c', 'c.yaml', '--drain', *limit)
 
 
 @pytest.mark.parametrize('rate', ['0', 'fast', '5/d'])
-def G1_a_rate_that_is_none_is_refused(postroom, rate):
+def G1_invalid_rate_is_refused(postroom, rate):
     assert '500/s' in postroom.fails(2, 'relay', '--to', 'null:', '--rate', rate)
 
 
-def D8_memory_stays_bounded_whatever_the_size_of_messages(postroom):
+def D8_memory_stays_bounded_with_any_message_size(postroom):
     """Two workers with two batches each: bytes are counted, not messages."""
     if sanitized():
         pytest.skip('a sanitizer takes memory of its own')

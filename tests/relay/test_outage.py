@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sink that is away for a while. Servers that fail are tested in tests/library/relay_outage.c."""
+"""A sink with an outage. Servers that fail are tested in tests/library/relay_outage.c."""
 import re
 import subprocess
 
 from conftest import wait_until
-from running import enqueue_many, ids_in
+from relay_process import enqueue_many, ids_in
 
 
-def D5_an_outage_costs_no_attempts_and_one_message_after_the_other_probes(postroom, sql, tmp_path):
+def D5_outage_uses_no_attempts_and_probes_rotate(postroom, sql, tmp_path):
     enqueue_many(postroom, 30)
     relay = postroom.start('relay', '--workers', '3', '--max-attempts', '1', '--to',
                            'exec:echo $POSTROOM_ID >> tried; test -e up || exit 127;'
@@ -30,11 +30,11 @@ def D5_an_outage_costs_no_attempts_and_one_message_after_the_other_probes(postro
     assert log.count(b'OUTBOX_SINK_BACK') == 1 and b'OUTBOX_SINK_UNREACHABLE' not in log
     assert sql('SELECT DISTINCT status, attempts FROM postroom_outbox') == [('delivered', 1)]
     assert len(ids_in(tmp_path / 'out')) == 30
-    # Those that a probe was chosen from were not fetched.
+    # The messages that a probe was chosen from were not fetched.
     assert re.findall(rb'FETCH count=(\d+)', log.partition(b'OUTBOX_SINK_BACK')[0])[-2:] == [b'1', b'1']
 
 
-def D1_drain_gives_up_on_a_sink_that_stays_away_and_loses_nothing(postroom, sql):
+def D1_drain_gives_up_on_sink_outage_and_loses_nothing(postroom, sql):
     enqueue_many(postroom, 3)
     error = postroom.fails(1, 'relay', '--drain', '--max-attempts', '1', '--log-level', 'error', '--to',
                            'exec:/nowhere/deliver')

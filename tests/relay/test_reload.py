@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from conftest import wait_until
-from running import ids_in, lines_of, sanitized
+from relay_process import ids_in, lines_of, sanitized
 
 HEAD = '''
 relay: { poll_interval: 50ms, workers: 2, batch_size: %d }
@@ -34,14 +34,14 @@ class Running:
         with open(self.path / 'log', 'wb') as log:
             self.relay = self.postroom.start('relay', '-c', 'c.yaml', *args, stderr=log)
 
-    def told(self, text):
+    def logged(self, text):
         return (self.path / 'log').read_text().count(text)
 
     def reload(self, text, event='OUTBOX_RELOADED'):
-        before = self.told(event)
+        before = self.logged(event)
         (self.path / 'c.yaml').write_text(text)
         self.relay.send_signal(signal.SIGHUP)
-        wait_until(lambda: self.told(event) > before, event)
+        wait_until(lambda: self.logged(event) > before, event)
 
     def count(self, name):
         return len(lines_of(self.path / name))
@@ -63,25 +63,25 @@ def running(postroom, tmp_path):
     return Running(postroom, tmp_path)
 
 
-def D7_a_route_that_is_added_takes_what_waited_for_it(postroom, running):
+def D7_added_route_delivers_waiting_messages(postroom, running):
     postroom.enqueue('t')
     postroom.enqueue('lost')
     running.start(TO_A)
-    wait_until(lambda: running.told('OUTBOX_UNROUTED count=1 namespace=default topic=lost'))
+    wait_until(lambda: running.logged('OUTBOX_UNROUTED count=1 namespace=default topic=lost'))
     assert running.count('a.ndjson') == 1
     running.reload(TO_A + '  - { sink: b }\n')
     wait_until(lambda: running.count('b.ndjson') == 1)
-    wait_until(lambda: running.told('OUTBOX_UNROUTED count=0'))
+    wait_until(lambda: running.logged('OUTBOX_UNROUTED count=0'))
     running.stop()
 
 
-def D7_a_broken_file_is_refused_and_the_old_one_stays(postroom, running):
+def D7_invalid_file_is_refused_and_the_old_configuration_stays(postroom, running):
     running.start(TO_A)
     postroom.enqueue('t')
     wait_until(lambda: running.count('a.ndjson') == 1)
     running.reload(TO_B.replace('batch_size', 'batch_szie'), 'OUTBOX_RELOAD_REFUSED')
-    assert running.told('did you mean batch_size')
-    running.reload(TO_B + '  - { sink: nobody }\n', 'OUTBOX_RELOAD_REFUSED')
+    assert running.logged('did you mean batch_size')
+    running.reload(TO_B + '  - { sink: unknown }\n', 'OUTBOX_RELOAD_REFUSED')
     running.reload('- not: [closed\n', 'OUTBOX_RELOAD_REFUSED')
     running.reload(TO_B.replace('file:b', 'file:missing/b'), 'OUTBOX_RELOAD_REFUSED')
     postroom.enqueue('t')
@@ -93,7 +93,7 @@ def D7_a_broken_file_is_refused_and_the_old_one_stays(postroom, running):
     running.stop()
 
 
-def D7_a_reload_for_which_there_are_no_threads_leaves_the_limits_as_they_were(postroom, running):
+def D7_failed_start_of_threads_leaves_limits_unchanged(postroom, running):
     if sanitized():
         pytest.skip('a sanitizer takes memory of its own')
     limited = TO_B.replace('file:b.ndjson"', 'file:b.ndjson", rate: 1/h')
@@ -104,7 +104,7 @@ def D7_a_reload_for_which_there_are_no_threads_leaves_the_limits_as_they_were(po
     room = size * resource.getpagesize() + 100 * 1024 * 1024
     resource.prlimit(running.relay.pid, resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
     running.reload(limited.replace('workers: 2', 'workers: 200'), 'OUTBOX_RELOAD_REFUSED')
-    assert running.told('starting a thread')
+    assert running.logged('starting a thread')
     resource.prlimit(running.relay.pid, resource.RLIMIT_AS,
                      (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     for _ in range(3):
@@ -113,7 +113,7 @@ def D7_a_reload_for_which_there_are_no_threads_leaves_the_limits_as_they_were(po
     running.stop()
 
 
-def D7_what_is_in_flight_is_finished_by_those_who_began_it(postroom, running, tmp_path):
+def D7_old_generation_finishes_its_messages_in_flight(postroom, running, tmp_path):
     first = postroom.enqueue('t')
     running.start(TO_SLOW)
     wait_until(lambda: ids_in(tmp_path / 'begun') == [first])
@@ -128,7 +128,7 @@ def D7_what_is_in_flight_is_finished_by_those_who_began_it(postroom, running, tm
     running.stop()
 
 
-def D7_what_is_in_flight_is_finished_although_there_is_no_grace(postroom, running, tmp_path):
+def D7_old_generation_finishes_messages_in_flight_without_grace(postroom, running, tmp_path):
     """The grace is for a stop: a reload is in no hurry."""
     no_grace = TO_SLOW.replace('workers: 2', 'workers: 2, shutdown_grace: 0s')
     first = postroom.enqueue('t')
@@ -144,7 +144,7 @@ def D7_what_is_in_flight_is_finished_although_there_is_no_grace(postroom, runnin
     running.stop()
 
 
-def D7_what_a_reload_waits_for_is_ended_by_a_stop_after_its_grace(postroom, running, tmp_path):
+def D7_stop_ends_old_generation_after_its_grace(postroom, running, tmp_path):
     patient = TO_SLOW.replace('workers: 2', 'workers: 2, shutdown_grace: 0s, lease: 1h,'
                               ' publish_timeout: 20m')
     first = postroom.enqueue('t')
@@ -152,12 +152,12 @@ def D7_what_a_reload_waits_for_is_ended_by_a_stop_after_its_grace(postroom, runn
     wait_until(lambda: ids_in(tmp_path / 'begun') == [first])
     running.reload(patient.replace('slow }', 'b }'))
     running.stop()
-    # It may be leased still: past the grace nobody waits for a database that is busy.
+    # It may be leased still: past the grace the relay does not wait for a busy database.
     assert postroom.show(first)['status'] in ('pending', 'processing')
     assert not ids_in(tmp_path / 'done')
 
 
-def D7_reloading_under_load_loses_nothing_and_doubles_nothing(postroom, running, tmp_path):
+def D7_reloads_under_load_neither_lose_nor_duplicate_messages(postroom, running, tmp_path):
     running.start(TO_A)
     postroom.enqueue('t')
     wait_until(lambda: running.count('a.ndjson') == 1)
@@ -172,16 +172,16 @@ def D7_reloading_under_load_loses_nothing_and_doubles_nothing(postroom, running,
     assert len(ids) == 1001 and set(ids.values()) == {1}
 
 
-def D7_the_retry_policy_is_that_of_the_start(postroom, running):
+def D7_retry_policy_is_fixed_at_start(postroom, running):
     running.start(TO_A)
     postroom.enqueue('t')
     wait_until(lambda: running.count('a.ndjson') == 1)
     running.reload(TO_A.replace('workers: 2', 'workers: 1, max_attempts: 3, on_dead: block'))
-    assert running.told('OUTBOX_RELOAD_KEPT settings="max_attempts on_dead"') == 1
+    assert running.logged('OUTBOX_RELOAD_KEPT settings="max_attempts on_dead"') == 1
     running.stop()
 
 
-def D7_a_reload_while_it_stops_changes_nothing(postroom, running, tmp_path):
+def D7_reload_during_stop_changes_nothing(postroom, running, tmp_path):
     first = postroom.enqueue('t')
     running.start(TO_SLOW)
     wait_until(lambda: ids_in(tmp_path / 'begun') == [first])
@@ -193,15 +193,15 @@ def D7_a_reload_while_it_stops_changes_nothing(postroom, running, tmp_path):
     (tmp_path / 'go').touch()
     assert running.relay.wait() == 0
     assert postroom.show(first)['status'] == 'delivered'
-    assert not running.told('OUTBOX_RELOADED') and not running.told('OUTBOX_RELOAD_REFUSED')
+    assert not running.logged('OUTBOX_RELOADED') and not running.logged('OUTBOX_RELOAD_REFUSED')
 
 
-def D7_a_new_lease_brings_its_own_defaults_along(postroom, running):
+def D7_new_lease_sets_its_dependent_defaults(postroom, running):
     running.start(TO_A.replace('poll_interval: 50ms', 'lease: 30s'))
     postroom.enqueue('t')
     wait_until(lambda: running.count('a.ndjson') == 1)
     running.reload(TO_A.replace('poll_interval: 50ms', 'lease: 600ms'))
-    assert not running.told('OUTBOX_RELOAD_REFUSED')
+    assert not running.logged('OUTBOX_RELOAD_REFUSED')
     running.stop()
 
 
@@ -211,15 +211,15 @@ def D7_memory_and_descriptors_do_not_grow_with_reloads(postroom, running):
     wait_until(lambda: running.count('a.ndjson') == 1)
     threads = f'/proc/{running.relay.pid}/task'
     files = f'/proc/{running.relay.pid}/fd'
-    crew = len(os.listdir(threads))  # a sanitizer may have one of its own among them
+    expected = len(os.listdir(threads))  # a sanitizer may have one of its own among them
     running.reload(TO_A)
-    wait_until(lambda: len(os.listdir(threads)) == crew)
+    wait_until(lambda: len(os.listdir(threads)) == expected)
     before = len(os.listdir(files))
     for _ in range(10):
         running.reload(TO_A)
-    wait_until(lambda: len(os.listdir(threads)) == crew)
+    wait_until(lambda: len(os.listdir(threads)) == expected)
     postroom.enqueue('t')
     wait_until(lambda: running.count('a.ndjson') == 2)
-    # Workers open some only when they have reason to; ten crews that were left would be far more.
+    # Workers open some only when they have reason to; ten generations left behind would be far more.
     wait_until(lambda: len(os.listdir(files)) <= before + 10, 'files that were closed')
     running.stop()

@@ -3,7 +3,7 @@
 import subprocess
 
 from conftest import wait_until
-from running import enqueue_many
+from relay_process import enqueue_many
 
 
 def enqueue(postroom):
@@ -21,7 +21,7 @@ def X2_delivered_messages_are_deleted_after_their_retention(postroom):
     assert relay.wait() == 0
 
 
-def X2_without_retention_a_message_goes_when_it_is_delivered(postroom):
+def X2_without_retention_delivered_message_is_deleted_immediately(postroom):
     first = enqueue(postroom)
     postroom.ok('relay', '--drain', '--retention', '0', '--to', 'null:')
     assert postroom.rows() == []
@@ -42,7 +42,7 @@ def E3_a_key_outlives_its_message_for_the_dedupe_retention(postroom):
     assert relay.wait() == 0
 
 
-def X2_a_long_purge_does_not_keep_the_rest_of_the_cleaning_waiting(postroom, sql, tmp_path):
+def X2_long_purge_does_not_delay_other_maintenance(postroom, sql, tmp_path):
     """Each row takes some milliseconds to delete, so that all of them take far longer than a round."""
     enqueue_many(postroom, 20_000)
     postroom.ok('relay', '--drain', '--to', 'null:', '--log-level', 'warn')

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Routes of a configuration: each message goes to the sink of the first that fits it."""
 from conftest import wait_until
-from running import lines_of
+from relay_process import lines_of
 
 CONFIG = '''
 relay: { poll_interval: 50ms, workers: 1 }
@@ -25,7 +25,7 @@ def topics_in(path):
     return sorted(f"{line['namespace']}/{line['topic']}" for line in lines_of(path))
 
 
-def D1_each_message_goes_to_the_sink_of_the_first_route_that_fits(postroom, tmp_path):
+def D1_first_matching_route_selects_the_sink(postroom, tmp_path):
     write(tmp_path)
     for namespace in ('default', 'billing'):
         for topic in ('orders.paid', 'users.new'):
@@ -41,7 +41,7 @@ def D1_each_message_goes_to_the_sink_of_the_first_route_that_fits(postroom, tmp_
     assert 'count=1 namespace=default topic=users.new level=warn' in warning
 
 
-def D1_a_route_without_namespace_and_topic_is_for_all_the_rest(postroom, tmp_path):
+def D1_route_without_namespace_and_topic_matches_every_message(postroom, tmp_path):
     write(tmp_path, CONFIG + '  - { sink: b }\n')
     postroom.enqueue('users.new')
     result = postroom.ok('relay', '-c', 'c.yaml', '--drain')
@@ -57,18 +57,18 @@ def D1_to_replaces_sinks_and_routes(postroom, tmp_path):
     assert 'sink=' not in result.err
 
 
-def D5_a_sink_that_is_away_costs_the_others_nothing(postroom, tmp_path):
+def D5_sink_outage_does_not_affect_other_sinks(postroom, tmp_path):
     write(tmp_path)
     for _ in range(3):
         postroom.enqueue('away.1')
     with open(tmp_path / 'log', 'wb') as log:
         relay = postroom.start('relay', '-c', 'c.yaml', stderr=log)
-    told = lambda text: text in (tmp_path / 'log').read_text()
-    wait_until(lambda: told('OUTBOX_SINK_UNREACHABLE'))
+    logged = lambda text: text in (tmp_path / 'log').read_text()
+    wait_until(lambda: logged('OUTBOX_SINK_UNREACHABLE'))
     for _ in range(10):
         postroom.enqueue('orders.paid')
     wait_until(lambda: len(lines_of(tmp_path / 'a.ndjson')) == 10)
-    assert told('sink=away') and told('sink=a ')
+    assert logged('sink=away') and logged('sink=a ')
     assert {row['attempts'] for row in postroom.rows('--topic', 'away.*')} == {0}
     (tmp_path / 'there').mkdir()
     wait_until(lambda: postroom.stats()['delivered'] == 13)

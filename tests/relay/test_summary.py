@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from conftest import wait_until
-from running import SOAK, enqueue_many, ids_in
+from relay_process import SOAK, enqueue_many, ids_in
 
 
 def summaries(log, box='OUTBOX'):
@@ -16,7 +16,7 @@ def summaries(log, box='OUTBOX'):
     return [event for event in events if event['event'] == f'{box}_WORKER_SUMMARY']
 
 
-def L1_a_relay_that_stops_sums_up(postroom):
+def L1_stopping_relay_logs_a_summary(postroom):
     enqueue_many(postroom, 30, 'good')
     enqueue_many(postroom, 10, 'bad')
     result = postroom.ok('relay', '--drain', '--log-format', 'json', '--max-attempts', '1', '--to',
@@ -39,7 +39,7 @@ def L1_the_lag_is_the_time_from_creation_to_delivery(postroom, sql):
     assert summary['lag_ms'] >= 3600000
 
 
-def L1_what_a_consumer_does_on_the_way_in_counts_and_has_no_lag(postroom, sql):
+def L1_events_done_by_the_intake_count_and_have_no_lag(postroom, sql):
     postroom.ok('migrate')
     sql('CREATE TABLE ledger (n INTEGER CHECK (n <> 3))')
     lines = ''.join(json.dumps({'id': f'e{n}', 'payload': {'n': n}}) + '\n' for n in range(10))
@@ -51,14 +51,14 @@ def L1_what_a_consumer_does_on_the_way_in_counts_and_has_no_lag(postroom, sql):
     assert 'lag_ms' not in summary
 
 
-def L1_a_relay_that_did_nothing_has_nothing_to_sum_up(postroom):
+def L1_idle_relay_logs_no_summary(postroom):
     postroom.ok('migrate')
     result = postroom.ok('relay', '--drain', '--log-format', 'json', '--to', 'null:')
     assert summaries(result.err) == []
 
 
 @pytest.mark.skipif(not SOAK, reason='takes minutes')
-def L1_a_summary_comes_every_minute_in_which_something_happens(postroom, tmp_path):
+def L1_summary_is_logged_every_minute_with_activity(postroom, tmp_path):
     os.mkfifo(tmp_path / 'gate')
     with open(tmp_path / 'log', 'wb') as log:
         relay = postroom.start('relay', '--log-format', 'json', '--lease', '10m', '--publish-timeout', '5m',

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "servers/amqp.h"
 
-#include "contract/sink.h"
-#include "contract/sink_server.h"
+#include "contract/sink/server.h"
+#include "contract/sink/sink.h"
 
-#include <amqp_tcp_socket.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -70,7 +69,7 @@ static void set_number(const char *name, int number)
 	CHECK(setenv(name, text, 1) == 0);
 }
 
-/* What the server and rabbitmqctl must agree on. */
+/* Settings that the server and rabbitmqctl must agree on. */
 static void set_environment(void)
 {
 	char node[64];
@@ -198,7 +197,7 @@ static pid_t running(void)
 	return pid;
 }
 
-/* The keeper is nobody's child: it outlives the test that needed it first. */
+/* The keeper has no parent in the tests: it outlives the test that started it. */
 static void launch(void)
 {
 	pid_t suite = getppid(), child = fork();
@@ -244,11 +243,11 @@ void amqp_end(amqp_connection_state_t connection)
 	amqp_destroy_connection(connection);
 }
 
-static void check_reply(amqp_connection_state_t connection, const char *what)
+static void check_reply(amqp_connection_state_t connection, const char *step)
 {
 	amqp_rpc_reply_t reply = amqp_get_rpc_reply(connection);
 
-	CHECK_MSG(reply.reply_type == AMQP_RESPONSE_NORMAL, "%s", what);
+	CHECK_MSG(reply.reply_type == AMQP_RESPONSE_NORMAL, "%s", step);
 }
 
 void amqp_declare_exchange(const struct server *server, const char *name, const char *type)
@@ -289,7 +288,7 @@ void amqp_bind(const struct server *server, const char *queue, const char *excha
 	amqp_end(connection);
 }
 
-/* Whatever has no binding goes to the fallback, an exchange with the one queue. */
+/* Messages without a binding go to the fallback, an exchange with the one queue. */
 static void declare_own(const struct server *server)
 {
 	amqp_connection_state_t connection = amqp_reach(server);
@@ -319,7 +318,7 @@ void amqp_start(struct server *server)
 	else
 		prepare_directory();
 	server->port = ports.amqp;
-	/* One that was killed is buried by its keeper first. */
+	/* The keeper reaps a killed server first. */
 	while ((pid = running()) != 0 && is_gone(pid))
 		wait_a_moment();
 	if (pid == 0)

@@ -6,9 +6,8 @@
 #ifndef TESTS_SERVERS_AMQP_H
 #define TESTS_SERVERS_AMQP_H
 
+#include "broker/amqp/rabbitmq.h"
 #include "servers/server.h"
-
-#include <amqp.h>
 
 /*
  * The exchange of this test, which is also the name of the queue that gets whatever

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/json.h"
-#include "contract/sink.h"
-#include "contract/sink_server.h"
+#include "contract/sink/server.h"
+#include "contract/sink/sink.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "servers/kafka.h"
 
-#include "contract/sink.h"
-#include "contract/sink_server.h"
+#include "contract/sink/server.h"
+#include "contract/sink/sink.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
  *	kafka-broker front PORT	is what clients talk to: killed and begun again, it has
  *				all that was acknowledged, as a broker on a disk has
  *
- * Brokers say where they are to be found. The front says what stands in the file
- * "advertised" instead, so that a client stays on the wire that it came by.
+  * Brokers report their own address. The front replaces it by the contents of the file
+  * "advertised", so that a client stays on the connection that it came by.
  */
 #include <arpa/inet.h>
 #include <librdkafka/rdkafka.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "servers/nats.h"
 
-#include "contract/sink.h"
-#include "contract/sink_server.h"
+#include "contract/sink/server.h"
+#include "contract/sink/sink.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -121,7 +121,7 @@ void nats_add_stream(const struct server *server, const char *name, const char *
 	nats_leave(&desk);
 }
 
-/* The contract uses the same ids again and again, for other messages. */
+/* The contract uses the same ids repeatedly, for other messages. */
 static void start(struct server *server)
 {
 	jsStreamConfig config;

@@ -15,7 +15,7 @@
 
 /* With these lines more in its configuration; NULL: none. The stream is not made. */
 void nats_start(struct server *server, const char *settings);
-/* What its user may do from now on, as in NATS_DENY("subject"). */
+/* Sets the permissions of its user, as in NATS_DENY("subject"). */
 #define NATS_DENY(subject) "{ publish: { deny: [\"" subject "\"] } }"
 void nats_permit(const struct server *server, const char *permissions);
 

@@ -104,10 +104,12 @@ static void *run(void *context)
 		fds[0] = (struct pollfd){ .fd = proxy->listener, .events = POLLIN };
 		for (size_t i = 0; i < PROXY_LINKS; i++) {
 			struct proxy_link *link = &proxy->links[i];
-			bool deaf = link->stalled;
+			bool notify_unavailable = link->stalled;
 
-			fds[1 + 2 * i] = (struct pollfd){ deaf ? -1 : link->client, POLLIN, 0 };
-			fds[2 + 2 * i] = (struct pollfd){ deaf ? -1 : link->server, POLLIN, 0 };
+			fds[1 + 2 * i] = (struct pollfd){ notify_unavailable ? -1 : link->client,
+							  POLLIN, 0 };
+			fds[2 + 2 * i] = (struct pollfd){ notify_unavailable ? -1 : link->server,
+							  POLLIN, 0 };
 		}
 		poll(fds, 1 + 2 * PROXY_LINKS, LOOK_MS);
 		stall = proxy->mode == PROXY_STALL;

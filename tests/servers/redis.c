@@ -2,8 +2,8 @@
 #include "servers/redis.h"
 
 #include "base/json.h"
-#include "contract/sink.h"
-#include "contract/sink_server.h"
+#include "contract/sink/server.h"
+#include "contract/sink/sink.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ redisReply *redis_ask(const struct server *server, const char *format, ...)
 	return reply;
 }
 
-void redis_tell(const struct server *server, const char *format, ...)
+void redis_command(const struct server *server, const char *format, ...)
 {
 	redisContext *context = reach(server);
 	redisReply *reply;
@@ -75,14 +75,31 @@ static bool answers(const struct server *server)
 
 void redis_start(struct server *server, const char *setting, const char *value)
 {
-	char port[16];
-	const char *const argv[] = {
-		"redis-server", "--port",	 port,	    "--bind", SERVER_HOST, "--appendonly",
-		"yes",		"--appendfsync", "always",  "--save", "",	   "--requirepass",
-		REDIS_PASSWORD, "--loglevel",	 "warning", setting,  value,	   NULL
-	};
+	char port[16], cluster_port[16];
+	const char *const argv[] = { "redis-server",
+				     "--port",
+				     port,
+				     "--cluster-port",
+				     cluster_port,
+				     "--bind",
+				     SERVER_HOST,
+				     "--appendonly",
+				     "yes",
+				     "--appendfsync",
+				     "always",
+				     "--save",
+				     "",
+				     "--requirepass",
+				     REDIS_PASSWORD,
+				     "--loglevel",
+				     "warning",
+				     setting,
+				     value,
+				     NULL };
 
 	snprintf(port, sizeof(port), "%d", server->port);
+	/* By default port + 10000, which a client's connection may hold. */
+	snprintf(cluster_port, sizeof(cluster_port), "%d", server_free_port());
 	server_spawn(server, argv);
 	while (!answers(server)) {
 		CHECK_MSG(!is_gone(server->pid), "redis-server does not run; see tools/install");
@@ -107,7 +124,7 @@ static void put_intruder_url(struct pr_buf *out, const char *host, int port)
 
 static void spoil(const struct server *server)
 {
-	redis_tell(server, "SET bad occupied");
+	redis_command(server, "SET bad occupied");
 }
 
 /* Calls fn for each entry of each stream until it says stop. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "servers/server.h"
 
-#include "contract/sink.h"
+#include "contract/sink/sink.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -18,10 +18,10 @@ struct server {
 	int port;
 };
 
-/* What the contract of sinks must know of a kind of server. */
+/* The sink contract's interface to a kind of server. */
 struct server_kind {
-	bool printable; /* headers can not hold control characters, or spaces at their ends */
-	bool shared; /* one for all tests: start says on which port, and it stays at the end */
+	bool printable; /* headers cannot hold control characters, or spaces at their ends */
+	bool shared;	/* one for all tests: start says on which port, and it stays at the end */
 	/*
 	 * Begins it on server->port and returns when it answers. After a kill it comes
 	 * back with all that it had acknowledged.
@@ -46,6 +46,6 @@ int server_free_port(void);
 void server_spawn(struct server *server, const char *const *argv);
 void server_stop(struct server *server); /* SIGSTOP, and returns when all its threads stand still */
 void server_kill(struct server *server); /* -9, and waits for the end */
-bool server_accepts(int port);		 /* somebody listens there */
+bool server_accepts(int port);		 /* a server listens there */
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Relays, as the operating system has them: begun, killed at any step, frozen at any
- * step and thawed after their leases, told to stop, told to read another
+  * Relays, as the operating system has them: started, killed at any step, suspended at any
+  * step and resumed after their leases, asked to stop, asked to read another
  * configuration.
  *
  * Found here: a stop that takes longer than its grace, or leaves leases behind.
@@ -30,7 +30,7 @@ int __wrap_pr_sink_open_with(const char *url, const struct pr_url_setting *setti
 			     size_t setting_count, struct pr_sink **ret, struct pr_err *err)
 {
 	(void)settings, (void)setting_count, (void)err;
-	*ret = far_side_open((size_t)(url[strlen("sim:")] - '0'));
+	*ret = receiver_open((size_t)(url[strlen("sim:")] - '0'));
 	return POSTROOM_OK;
 }
 
@@ -73,7 +73,7 @@ void process_stop(struct process *process)
 {
 	if (process->stopped_us != NEVER)
 		return;
-	trace("process %d is told to stop", process->number);
+	trace("process %d is asked to stop", process->number);
 	pr_relay_stop(process->relay);
 	process->stopped_us = world.now_us;
 	process->grace_us = world.config.shutdown_grace_ms * 1000;
@@ -116,19 +116,19 @@ void process_reap(struct process *process)
 	if (!process->killed)
 		check_end(process);
 	pr_relay_totals(process->relay, &totals);
-	world.told += totals.delivered;
+	world.logged += totals.delivered;
 	pr_relay_close(process->relay);
 	process->relay = NULL;
 	for (size_t i = 0; i < TASKS_MAX; i++) {
 		if (tasks[i].used && tasks[i].process == process)
 			task_end(&tasks[i]);
 	}
-	/* Leases of that life may now end with nobody to be asked. */
+	/* Leases of that life may now expire without an owner. */
 	process->life++;
 	process->begin_us = world.now_us + between(0, 3 * SECOND);
 }
 
-/* All at once: what a reload waits for while it opens sinks is nobody else's concern. */
+/* All at once: other processes do not depend on what a reload waits for while it opens sinks. */
 static void *reload(void *context)
 {
 	struct process *process = context;

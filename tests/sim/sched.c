@@ -2,11 +2,11 @@
 /*
  * Coroutines and the clock.
  *
- * 1. Time passes only where somebody sleeps, and a microsecond at each look at the
- *    clock, so that nobody can spin.
- * 2. Whoever looks at the clock may be interrupted before it looks, never after: what
+  * 1. Time passes only where a task sleeps, and a microsecond at each read of the
+  *    clock, so that no task can spin.
+  * 2. A task that reads the clock may be interrupted before it reads, never after: what
  *    it does next with what it saw happens at that time.
- * 3. Nobody sleeps while holding a lock.
+  * 3. No task sleeps while holding a lock.
  */
 #include "sim.h"
 
@@ -100,7 +100,7 @@ struct task *task_begin(struct process *process, void *(*body)(void *), void *ar
 			     -1, 0);
 	ENSURE(stack != MAP_FAILED, "no memory");
 #if defined(__SANITIZE_ADDRESS__)
-	/* Whoever had it before may have been killed. */
+	/* The task that had it before may have been killed. */
 	__asan_unpoison_memory_region(stack, STACK_SIZE);
 #endif
 	*task = (struct task){ .process = process,
@@ -122,7 +122,7 @@ void sleep_until(int64_t wake_us, const struct pr_stop *stop)
 {
 	struct task *task = current;
 
-	ENSURE(task->held == 0, "somebody waits and holds a lock");
+	ENSURE(task->held == 0, "a task waits and holds a lock");
 	task->wake_us = wake_us;
 	task->stop = stop;
 	swapcontext(&task->context, &scheduler);
@@ -246,7 +246,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
 	return ready;
 }
 
-/* What somebody polls for has been written by another task. */
+/* Another task has written what a task polls for. */
 ssize_t __wrap_write(int fd, const void *data, size_t size)
 {
 	writes++;

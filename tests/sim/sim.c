@@ -4,9 +4,9 @@
  *	sim SEED [-v]		one, with all that happens
  *	sim FIRST LAST
  *
- * True of every seed: nothing is lost, given time; what the far side gets more than
- * once a fault explains; nobody dies but of tries that failed, or of a rejection; of an
- * outage alone nobody does, and soon after it everything has arrived. The rest is
+  * True of every seed: nothing is lost, given time; a fault explains every duplicate
+  * delivery; messages die only of failed attempts or of a rejection; none dies of an
+  * outage alone, and soon after it everything is delivered. The rest is
  * checked where it happens, see sim.h.
  */
 #include "sim.h"
@@ -31,7 +31,7 @@ static struct {
 	int64_t at_us;
 	size_t sink;
 	char key[8];
-	bool poison;
+	enum poison poison;
 } to_come[ROWS_MAX];
 static size_t to_come_count, come;
 
@@ -50,7 +50,8 @@ void fail(const char *format, ...)
 	exit(1);
 }
 
-static void tell(void *context, enum pr_log_level level, const char *event, const char *fields)
+static void log_to_trace(void *context, enum pr_log_level level, const char *event,
+			 const char *fields)
 {
 	(void)context, (void)level;
 	trace("%s %s", event, fields);
@@ -78,16 +79,16 @@ static void choose_config(void)
 		.inbox_retention_ms = -1,
 		.drain = chance(100),
 		.log_level = world.verbose ? PR_LOG_DEBUG : PR_LOG_OFF,
-		.log = tell,
+		.log = log_to_trace,
 	};
 	if (chance(300))
 		config->publish_timeout_ms = between(10, config->lease_ms / 2);
 	ENSURE(pr_relay_config_check(config, &err) >= 0, "%s", err.text);
 }
 
-static void choose_far_side(struct far_side *far, bool faults)
+static void choose_receiver(struct receiver *far, bool faults)
 {
-	*far = (struct far_side){
+	*far = (struct receiver){
 		.server = chance(700),
 		.latency_us = between(1, 50000),
 		.concurrency = chance(300) ? between(1, 6) : 0,
@@ -118,7 +119,7 @@ static void choose_sinks(bool faults)
 
 	world.sink_count = (size_t)between(1, SINKS_MAX);
 	for (size_t i = 0; i < world.sink_count; i++) {
-		choose_far_side(&world.far[i], faults);
+		choose_receiver(&world.far[i], faults);
 		world.sinks[i] = (struct pr_relay_sink){ .name = names[i],
 							 .url = urls[i],
 							 .concurrency = world.far[i].concurrency,
@@ -166,22 +167,23 @@ static void choose_messages(int64_t during_us)
 		if (chance(700) && !world.none_dies)
 			snprintf(to_come[i].key, sizeof(to_come[i].key), "k%d",
 				 (int)between(1, keys));
-		to_come[i].poison = chance(poisoned);
+		to_come[i].poison = chance(poisoned) ? (enum poison)between(FAILS, KILLS)
+						     : HARMLESS;
 	}
 }
 
-/* Everything is well, but for the sinks, which are away from the first message on. */
+/* No faults except for the sinks, which are unreachable from the first message on. */
 static void choose_outage(void)
 {
 	world.none_dies = true;
 	world.config.drain = false;
 	for (size_t i = 0; i < world.sink_count; i++) {
-		struct far_side *far = &world.far[i];
+		struct receiver *far = &world.far[i];
 
 		far->outage_begin_us = 0;
 		far->outage_end_us = (chance(50) ? 6 * 3600 : between(10, 600)) * SECOND;
 		far->outage = (enum outage_kind)between(0, OUTAGE_KINDS - 1);
-		/* To tell it from poison takes failures in a row, all seen by one relay. */
+		/* To distinguish it from poison takes consecutive failures, all seen by one relay. */
 		if (far->outage != REFUSING) {
 			far->server = true;
 			world.process_count = 1;
@@ -200,8 +202,8 @@ static void choose_faults(void)
 		world.db_loses_answers = (int)between(0, 50);
 	}
 	if (chance(300)) {
-		world.db_away_us = between(0, 60) * SECOND;
-		world.db_back_us = world.db_away_us + between(1, 40) * SECOND;
+		world.db_outage_us = between(0, 60) * SECOND;
+		world.db_back_us = world.db_outage_us + between(1, 40) * SECOND;
 	}
 	for (size_t i = 0; i < world.process_count; i++)
 		processes[i].faults_left = chance(600) ? (int)between(1, 6) : 0;
@@ -249,10 +251,10 @@ static void trickle(int64_t *next_us)
 		return;
 	*next_us = world.now_us + 20 * SECOND;
 	for (size_t i = 0; any_poison() && i < world.sink_count; i++)
-		row_add(i, "", false);
+		row_add(i, "", HARMLESS);
 }
 
-/* What is to happen next, apart from what the relays do. */
+/* The time of the next event that is not caused by the relays. */
 static int64_t next_event_us(int64_t trickle_us)
 {
 	int64_t next_us = come < to_come_count ? to_come[come].at_us : trickle_us;
@@ -283,7 +285,7 @@ static void do_events(int64_t at_us, int64_t *trickle_us)
 	trickle(trickle_us);
 }
 
-static void tell_lost(void)
+static void send_lost(void)
 {
 	for (size_t i = 0; i < world.row_count; i++)
 		ENSURE(row_finished(&world.rows[i]), "%s is lost", world.rows[i].id);
@@ -304,7 +306,7 @@ static void live(void)
 			return;
 		world.changed = false;
 		if (world.now_us > world.calm_us + PATIENCE_US)
-			tell_lost();
+			send_lost();
 	}
 }
 
@@ -313,8 +315,8 @@ static void stop_all(void)
 	int64_t grace_us = world.config.shutdown_grace_ms * 1000;
 	int64_t until_us;
 
-	world.calm_us = world.db_away_us = world.db_back_us = 0;
-	/* Whoever is frozen hears of it later. */
+	world.calm_us = world.db_outage_us = world.db_back_us = 0;
+	/* Suspended processes notice it later. */
 	until_us = world.now_us + grace_us + (10 + 3 * world.config.lease_ms / 1000) * SECOND;
 	for (size_t i = 0; i < world.process_count; i++) {
 		if (processes[i].relay)
@@ -360,11 +362,11 @@ static void run_seed(uint64_t seed, bool verbose)
 		const struct row *row = &world.rows[i];
 
 		delivered += row->status == DELIVERED;
-		ENSURE(row->status != DELIVERED || row->arrivals > 0,
+		ENSURE(row->status != DELIVERED || row->incoming_events > 0,
 		       "%s is called delivered and has never arrived", row->id);
 	}
-	ENSURE(world.told <= delivered, "%d are told to be delivered, and %d are", (int)world.told,
-	       (int)delivered);
+	ENSURE(world.logged <= delivered, "%d are logged as delivered, and %d are",
+	       (int)world.logged, (int)delivered);
 }
 
 int main(int argc, char **argv)

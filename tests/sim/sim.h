@@ -2,7 +2,7 @@
 /*
  * The whole relay, on one thread and in virtual time.
  *
- * What runs is src/relay as it is, from pr_relay_run() on. The linker puts ours in
+  * It runs src/relay as it is, from pr_relay_run() on. The linker puts ours in
  * the place of the clock, of randomness, of threads (here: coroutines, one of which
  * runs at a time), of the database and of the sink. All that happens follows from a
  * seed: the settings, the messages, how long everything takes, and what fails.
@@ -11,7 +11,7 @@
  *	process.c relays: begun, killed, frozen, stopped, reloaded
  *	sched.c	  coroutines and the clock
  *	store.c	  the model of a database
- *	sink.c	  the far side
+  *	sink.c	  the receiver
  *
  * tests/sim/mutations breaks the relay in one place after the other; each break
  * must be found by some seed.
@@ -36,6 +36,15 @@ struct process;
 
 enum row_status { PENDING, PROCESSING, DELIVERED, DEAD };
 
+/* The effect of a message on every attempt. */
+enum poison {
+	HARMLESS,
+	FAILS, /* it fails */
+	DROPS, /* it cannot reach the sink */
+	KILLS, /* the same, and it takes others of its call along */
+	POISONS
+};
+
 /* A message: what the database has of it, and what really happened to it. */
 struct row {
 	int64_t seq;
@@ -52,17 +61,19 @@ struct row {
 	int64_t claimed_us;	 /* and when */
 	postroom_verdict said;	 /* by the sink, of this claim */
 	bool arrived;		 /* with this claim, whatever the sink said */
-	int arrivals;
-	int excused; /* arrivals that a fault explains */
+	int incoming_events;
+	int excused; /* deliveries that a fault explains */
 	int spent;   /* tries that really failed, or were cut off */
 	bool rejected;
-	bool poison; /* it fails whenever it is tried */
+	enum poison poison;
+	int64_t outage_us; /* when the call began in which it first could not reach the sink */
+	size_t lost_with;  /* messages that failed together in its last call, itself included */
 };
 
 enum outage_kind { REFUSING, FAILING, HANGING, OUTAGE_KINDS };
 
 /* How a sink behaves, in thousandths. */
-struct far_side {
+struct receiver {
 	bool server;
 	int fails, rejects, loses_answers, hangs, declines, unreachable;
 	int64_t latency_us; /* at most, but for a slow one */
@@ -71,6 +82,7 @@ struct far_side {
 	enum outage_kind outage;
 	int64_t concurrency;
 	double rate;
+	int64_t delivered_us; /* when something was last delivered */
 };
 
 struct world {
@@ -81,16 +93,16 @@ struct world {
 	struct pr_relay_config config;
 	struct pr_relay_sink sinks[SINKS_MAX];
 	struct pr_relay_route routes[SINKS_MAX];
-	struct far_side far[SINKS_MAX];
+	struct receiver far[SINKS_MAX];
 	size_t sink_count;
 	struct row rows[ROWS_MAX];
 	size_t row_count;
 	int db_fails, db_loses_answers; /* thousandths of the statements */
-	int64_t db_latency_us, db_away_us, db_back_us;
+	int64_t db_latency_us, db_outage_us, db_back_us;
 	bool stalls;	/* a processor that now and then does something else */
-	bool none_dies; /* there is nothing but outages: nobody may die of them */
+	bool none_dies; /* there are only outages: no message may die of them */
 	bool changed;	/* a message may have been finished */
-	int64_t told;	/* delivered, as the relays count */
+	int64_t logged; /* delivered, as the relays count */
 	size_t process_count;
 	int64_t steps;
 };
@@ -139,7 +151,7 @@ void task_end(struct task *task);
 /* Lets others run until then, or until stop is requested, if there is one. */
 void sleep_until(int64_t wake_us, const struct pr_stop *stop);
 void sleep_for(int64_t us);
-/* Runs whoever is next, if that is before until_us; false: nobody is. */
+/* Runs the next task, if that is before until_us; false: there is none. */
 bool run_next(int64_t until_us);
 
 /* process.c: one relay of the operating system's, in many lives. */
@@ -151,7 +163,7 @@ struct process {
 	int64_t begin_us; /* when it is to begin */
 	int64_t began_us;
 	int64_t frozen_until_us;
-	int64_t stopped_us; /* told to; NEVER: not yet */
+	int64_t stopped_us; /* when it was asked to; NEVER: not yet */
 	int64_t grace_us;
 	int64_t fault_us; /* when something last kept it from its work */
 	int fault_in;	  /* steps */
@@ -172,11 +184,11 @@ void process_step(void);
 /* store.c */
 int store_open(const struct pr_store_config *config, struct postroom_store **ret,
 	       struct pr_err *err);
-struct row *row_add(size_t sink, const char *key, bool poison);
+struct row *row_add(size_t sink, const char *key, enum poison poison);
 bool row_finished(const struct row *row);
 bool all_finished(void);
 
 /* sink.c */
-struct pr_sink *far_side_open(size_t number);
+struct pr_sink *receiver_open(size_t number);
 
 #endif

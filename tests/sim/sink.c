@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The far side: it takes messages, refuses them, fails, hangs, goes away, and loses
- * answers. What arrives arrives when it is begun.
+  * The receiver: it accepts messages, refuses them, fails, hangs, has outages, and loses
+  * answers. A message is delivered at the start of its publish.
+ *
+ * A poison message of the kind that kills makes it drop the connection, with all that is
+  * in flight on it.
  *
  * Found here: what is published without a lease that outlasts it, out of its key's
  * turn, more often than faults explain, faster or wider than the limits, cut by a
@@ -17,7 +20,7 @@ struct sim_sink {
 	size_t number;
 };
 
-/* What becomes of one try. */
+/* The result of one attempt. */
 struct
 try {
 	postroom_verdict verdict;
@@ -26,23 +29,23 @@ try {
 	int64_t latency_us;
 };
 
-static bool is_away(const struct far_side *far)
+static bool is_down(const struct receiver *far)
 {
 	return world.now_us >= far->outage_begin_us && world.now_us < far->outage_end_us;
 }
 
-static struct try decide(const struct far_side *far, const struct row *row)
+static struct try decide(const struct receiver *far, const struct row *row)
 {
 	struct try try = { .verdict = POSTROOM_DELIVERED,
 			   .arrives = true,
 			   .latency_us = between(0, far->latency_us) };
 
-	if (is_away(far)) {
+	if (is_down(far)) {
 		try.verdict = far->outage == REFUSING ? POSTROOM_UNREACHABLE : POSTROOM_FAILED;
 		try.hangs = far->outage == HANGING;
 		try.arrives = false;
 	} else if (row->poison) {
-		try.verdict = POSTROOM_FAILED;
+		try.verdict = row->poison == FAILS ? POSTROOM_FAILED : POSTROOM_UNREACHABLE;
 		try.arrives = false;
 	} else if (world.now_us >= world.calm_us) {
 		return try;
@@ -101,21 +104,25 @@ static void begin(const struct sim_sink *sink, struct row *row, const postroom_d
 	int64_t longest_us = flight->timeout_ms * (1000 + 1000 / PR_FLIGHT_END_PART) + settle_us;
 
 	ENSURE(row->sink == sink->number, "%s goes to the wrong sink", row->id);
-	ENSURE(row->status == PROCESSING && row->claims == item->fence &&
+	ENSURE(row->status == PROCESSING && row->claims == item->fencing_token &&
 		       strcmp(row->owner, current->worker->id) == 0,
-	       "%s is published by somebody who has lost it", row->id);
+	       "%s is published by a worker that has lost it", row->id);
 	ENSURE(row->until_us >= world.now_us + longest_us,
-	       "%s is published with %d us of its lease left; to settle it may take %d us",
-	       row->id, (int)(row->until_us - world.now_us), (int)longest_us);
-	ENSURE(row->said == POSTROOM_UNTRIED, "%s is published twice", row->id);
+	       "%s is published with %d us of its lease left; to settle it may take %d us", row->id,
+	       (int)(row->until_us - world.now_us), (int)longest_us);
+	ENSURE(row->said == POSTROOM_UNTRIED || row->lost_with > 0, "%s is published twice",
+	       row->id);
 	check_order(row);
 	check_rate(current->process, sink->number);
 	row->said = POSTROOM_FAILED;
+	row->lost_with = 0;
+	if (try->verdict == POSTROOM_UNREACHABLE && !row->outage_us)
+		row->outage_us = flight->began_us;
 	if (try->arrives) {
 		row->arrived = true;
-		row->arrivals++;
-		ENSURE(row->arrivals <= 1 + row->excused, "%s arrives %d times", row->id,
-		       row->arrivals);
+		row->incoming_events++;
+		ENSURE(row->incoming_events <= 1 + row->excused, "%s arrives %d times", row->id,
+		       row->incoming_events);
 	}
 }
 
@@ -129,7 +136,7 @@ static bool wait_for_answer(const struct pr_flight *flight, int64_t us)
 	while (world.now_us < until_us && !pr_stop_overdue(flight->stop)) {
 		int64_t overdue_us = pr_stop_deadline_us(flight->stop);
 
-		/* After a reload the relay may yet be told to stop. */
+		/* After a reload the relay may still be asked to stop. */
 		while (stop && pr_stop_requested(stop))
 			stop = stop->parent;
 		sleep_until(overdue_us && overdue_us < until_us ? overdue_us : until_us, stop);
@@ -144,7 +151,7 @@ static void try_item(const struct sim_sink *sink, postroom_delivery *item,
 	struct try try = decide(&world.far[sink->number], row);
 	int64_t timeout_us = flight->timeout_ms * 1000;
 	int64_t longest_us = timeout_us / PR_FLIGHT_END_PART;
-	int64_t fence = item->fence;
+	int64_t fencing_token = item->fencing_token;
 	bool answered;
 
 	begin(sink, row, item, flight, &try);
@@ -156,10 +163,12 @@ static void try_item(const struct sim_sink *sink, postroom_delivery *item,
 	ENSURE(answered || pr_stop_overdue(flight->stop->parent), "a reload cuts %s", row->id);
 	if (!answered)
 		try.verdict = POSTROOM_FAILED;
-	/* It may have been frozen for so long that the message is somebody else's. */
-	if (row->claims == fence) {
+	/* It may have been suspended until the message belongs to another worker. */
+	if (row->claims == fencing_token) {
 		row->said = try.verdict;
 		row->rejected |= try.verdict == POSTROOM_REJECTED;
+		if (try.verdict == POSTROOM_DELIVERED)
+			world.far[sink->number].delivered_us = world.now_us;
 		if (row->arrived && try.verdict != POSTROOM_DELIVERED) {
 			row->excused++;
 			row->arrived = false;
@@ -169,22 +178,65 @@ static void try_item(const struct sim_sink *sink, postroom_delivery *item,
 		      try.verdict == POSTROOM_DELIVERED ? NULL : "as the seed has it");
 }
 
-enum pr_breaker_answer __real_pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us,
-					     int64_t longest_us, int64_t *ret_probe,
-					     int64_t *ret_wait_ms);
-enum pr_breaker_answer __wrap_pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us,
-					     int64_t longest_us, int64_t *ret_probe,
-					     int64_t *ret_wait_ms);
-
-enum pr_breaker_answer __wrap_pr_breaker_ask(struct pr_breaker *breaker, int64_t now_us,
-					     int64_t longest_us, int64_t *ret_probe,
-					     int64_t *ret_wait_ms)
+/* Messages in flight when the connection is lost: some of them have arrived. */
+static void lose_item(const struct sim_sink *sink, postroom_delivery *item,
+		      const struct pr_flight *flight)
 {
-	current->probe_since_us = now_us;
-	return __real_pr_breaker_ask(breaker, now_us, longest_us, ret_probe, ret_wait_ms);
+	struct row *row = &world.rows[item->seq - 1];
+	struct try try = { .verdict = POSTROOM_UNREACHABLE,
+			   .arrives = !row->poison && chance(300) };
+
+	begin(sink, row, item, flight, &try);
+	trace("  loses %s%s", row->id, try.arrives ? " arrives" : "");
+	row->said = POSTROOM_UNREACHABLE;
+	row->excused += row->arrived;
+	row->arrived = false;
+	pr_sink_judge_together(item, flight, "the connection is lost");
 }
 
-/* One that stays away for a lease is given up: it alone may meet another. */
+/* Loses the one at this place, and some behind it. */
+static void lose_items(const struct sim_sink *sink, postroom_delivery *items, size_t count,
+		       size_t at, const size_t *before, const struct pr_flight *flight)
+{
+	size_t last = at + (size_t)between(0, 10), lost = 0;
+
+	if (last >= count)
+		last = count - 1;
+	for (size_t i = at; i <= last; i++) {
+		if (before[i] != PR_SINK_NONE && items[before[i]].verdict != POSTROOM_DELIVERED)
+			continue;
+		if (i > at && !pr_flight_may_begin(flight))
+			break;
+		lose_item(sink, &items[i], flight);
+		lost++;
+	}
+	for (size_t i = at; i <= last; i++) {
+		if (items[i].verdict == POSTROOM_UNREACHABLE)
+			world.rows[items[i].seq - 1].lost_with = lost;
+	}
+}
+
+static bool is_killer(const struct receiver *far, const postroom_delivery *item)
+{
+	return world.rows[item->seq - 1].poison == KILLS && !is_down(far);
+}
+
+enum pr_breaker_permission __real_pr_breaker_check(struct pr_breaker *breaker, int64_t now_us,
+						   int64_t longest_us, int64_t *ret_probe,
+						   int64_t *ret_wait_ms);
+enum pr_breaker_permission __wrap_pr_breaker_check(struct pr_breaker *breaker, int64_t now_us,
+						   int64_t longest_us, int64_t *ret_probe,
+						   int64_t *ret_wait_ms);
+
+enum pr_breaker_permission __wrap_pr_breaker_check(struct pr_breaker *breaker, int64_t now_us,
+						   int64_t longest_us, int64_t *ret_probe,
+						   int64_t *ret_wait_ms)
+{
+	current->probe_since_us = now_us;
+	return __real_pr_breaker_check(breaker, now_us, longest_us, ret_probe, ret_wait_ms);
+}
+
+/* A probe that takes longer than a lease is given up: only it may overlap with another. */
 static void check_probes(void)
 {
 	const struct task *probe = current;
@@ -197,7 +249,7 @@ static void check_probes(void)
 
 		if (!other->used || other == probe || other->process != probe->process ||
 		    !other->publishing || !other->worker->probe ||
-		    other->worker->outlet->gate != probe->worker->outlet->gate)
+		    other->worker->pool->sink_state != probe->worker->pool->sink_state)
 			continue;
 		ENSURE(other->probe_since_us <= given_up_us, "two probes at a time");
 	}
@@ -207,13 +259,13 @@ static int publish(struct pr_sink *base, postroom_delivery *items, size_t count,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
 	const struct sim_sink *sink = (const struct sim_sink *)base;
-	const struct far_side *far = &world.far[sink->number];
+	const struct receiver *far = &world.far[sink->number];
 	int64_t *in_hand = &current->process->in_hand[sink->number];
 	const size_t *before = pr_sink_order(items, count, flight->arena);
 
 	(void)err;
 	ENSURE(before, "no memory");
-	ENSURE(current->worker->trouble_since_us == 0,
+	ENSURE(current->worker->outage_since_us == 0,
 	       "the database has answered, and is still said to be away");
 	trace("publish %zu%s", count, current->worker->probe ? " as a probe" : "");
 	check_probes();
@@ -228,6 +280,10 @@ static int publish(struct pr_sink *base, postroom_delivery *items, size_t count,
 			break;
 		if (!pr_flight_may_begin(flight))
 			break;
+		if (is_killer(far, &items[i])) {
+			lose_items(sink, items, count, i, before, flight);
+			break;
+		}
 		try_item(sink, &items[i], flight);
 	}
 	current->publishing = false;
@@ -238,7 +294,7 @@ static int publish(struct pr_sink *base, postroom_delivery *items, size_t count,
 static const struct pr_sink_ops plain = { .publish = publish };
 static const struct pr_sink_ops server = { .publish = publish, .server = true };
 
-struct pr_sink *far_side_open(size_t number)
+struct pr_sink *receiver_open(size_t number)
 {
 	struct sim_sink *sink = calloc(1, sizeof(*sink));
 

@@ -5,8 +5,8 @@
  * fail on either side of it.
  *
  * Found here: leases that ran out although nothing had happened to their owner,
- * verdicts that are not the sink's, attempts that nobody made, claims for a sink that
- * is known to be away.
+  * verdicts that are not the sink's, attempts that were never made, claims for a sink that
+  * is known to be down.
  */
 #include "sim.h"
 
@@ -23,7 +23,7 @@ struct sim_store {
 
 static const char *const topics[SINKS_MAX] = { "a.orders", "b.orders" };
 
-struct row *row_add(size_t sink, const char *key, bool poison)
+struct row *row_add(size_t sink, const char *key, enum poison poison)
 {
 	struct row *row = &world.rows[world.row_count];
 
@@ -36,7 +36,8 @@ struct row *row_add(size_t sink, const char *key, bool poison)
 	snprintf(row->id, sizeof(row->id), "m%d", (int)row->seq);
 	snprintf(row->key, sizeof(row->key), "%s", key);
 	world.changed = true;
-	trace("enqueue %s key=%s sink=%zu%s", row->id, key, sink, poison ? " poison" : "");
+	trace("enqueue %s key=%s sink=%zu%s", row->id, key, sink,
+	      ((const char *const[POISONS]){ "", " fails", " drops", " kills" })[poison]);
 	return row;
 }
 
@@ -90,14 +91,14 @@ static int break_off(struct pr_err *err)
 {
 	current->process->fault_us = world.now_us;
 	trace("the database fails");
-	return pr_err_set(err, POSTROOM_UNAVAILABLE, "the database is away");
+	return pr_err_set(err, POSTROOM_UNAVAILABLE, "the database is down");
 }
 
 /* On the way to the database. */
 static int send_off(struct pr_err *err)
 {
 	sleep_for(between(0, world.db_latency_us));
-	if (world.now_us >= world.db_away_us && world.now_us < world.db_back_us)
+	if (world.now_us >= world.db_outage_us && world.now_us < world.db_back_us)
 		return break_off(err);
 	if (world.now_us < world.calm_us && chance(world.db_fails))
 		return break_off(err);
@@ -115,7 +116,7 @@ static int answer(int status, struct pr_err *err)
 	return lost ? break_off(err) : status;
 }
 
-/* A lease that ends before its batch is settled needs somebody who did that. */
+/* A lease that ends before its batch is settled needs a fault that caused it. */
 static void end_lease(struct row *row)
 {
 	const struct process *process = row->process;
@@ -129,8 +130,8 @@ static void end_lease(struct row *row)
 	       row->attempts, row->spent);
 }
 
-static bool bury_expired(struct row *row, const struct pr_claim *claim,
-			 struct postroom_batch *batch)
+static bool dead_letter_expired(struct row *row, const struct pr_claim *claim,
+				struct postroom_batch *batch)
 {
 	postroom_delivery *item;
 
@@ -140,11 +141,12 @@ static bool bury_expired(struct row *row, const struct pr_claim *claim,
 	end_lease(row);
 	row->status = DEAD;
 	world.changed = true;
-	item = pr_batch_add_buried(batch);
+	item = pr_batch_add_dead_letter(batch);
 	ENSURE(item, "no memory");
 	item->id = row->id;
+	item->topic = topics[row->sink];
 	item->attempt = row->attempts;
-	trace("buried %s after %d attempts", row->id, row->attempts);
+	trace("%s is dead after %d attempts", row->id, row->attempts);
 	return true;
 }
 
@@ -164,6 +166,7 @@ static void take(struct sim_store *store, struct row *row, const struct pr_claim
 	row->claimed_us = current->claim_sent_us;
 	row->said = POSTROOM_UNTRIED;
 	row->arrived = false;
+	row->lost_with = 0;
 	ENSURE(row->attempts == row->spent + 1 && row->attempts <= claim->max_attempts,
 	       "%s begins attempt %d of %d after %d tries", row->id, row->attempts,
 	       claim->max_attempts, row->spent);
@@ -176,7 +179,7 @@ static void take(struct sim_store *store, struct row *row, const struct pr_claim
 	item->attempt = row->attempts;
 	item->created_at_us = row->created_us;
 	item->seq = row->seq;
-	item->fence = row->claims;
+	item->fencing_token = row->claims;
 	trace("  takes %s attempt %d", row->id, row->attempts);
 }
 
@@ -184,7 +187,7 @@ static bool take_suspect(struct sim_store *store, const struct pr_claim *claim,
 			 struct postroom_batch *batch)
 {
 	for (struct row *row = world.rows; row < &world.rows[world.row_count]; row++) {
-		if (!wanted(store, row) || bury_expired(row, claim, batch))
+		if (!wanted(store, row) || dead_letter_expired(row, claim, batch))
 			continue;
 		if (row->status != PROCESSING || row->until_us >= world.now_us)
 			continue;
@@ -211,16 +214,16 @@ static struct row *next_due(struct sim_store *store, const struct postroom_batch
 	return first;
 }
 
-/* An open breaker lets nobody claim but who probes, and who was on the way when it opened. */
+/* While the breaker is open, only a probe may claim, and a claim that began before it opened. */
 static void check_breaker(void)
 {
 	const struct pr_worker *worker = current->worker;
-	int64_t open_us = worker->outlet->gate->breaker.open_since_us;
+	int64_t open_us = worker->pool->sink_state->breaker.open_since_us;
 
 	if (!open_us || worker->probe)
 		return;
 	ENSURE(current->open_claim_us != open_us,
-	       "a worker claims again and again while the breaker is open");
+	       "a worker claims repeatedly while the breaker is open");
 	current->open_claim_us = open_us;
 }
 
@@ -229,8 +232,8 @@ static void claim_now(struct sim_store *store, const struct pr_claim *claim,
 {
 	struct row *row;
 
-	trace("claim %d%s", claim->limit, claim->suspects ? " suspects" : "");
-	if (claim->suspects && take_suspect(store, claim, batch))
+	trace("claim %d%s", claim->limit, claim->reclaim_expired ? " expired" : "");
+	if (claim->reclaim_expired && take_suspect(store, claim, batch))
 		return;
 	while (batch->count < (size_t)claim->limit && (row = next_due(store, batch)))
 		take(store, row, claim, batch);
@@ -239,18 +242,33 @@ static void claim_now(struct sim_store *store, const struct pr_claim *claim,
 static bool owned(const struct sim_store *store, const struct row *row,
 		  const postroom_delivery *item)
 {
-	return row->status == PROCESSING && row->claims == item->fence &&
+	return row->status == PROCESSING && row->claims == item->fencing_token &&
 	       strcmp(row->owner, store->store.worker) == 0;
+}
+
+/* It could not reach the sink, which counts only if others could since, and if it failed alone. */
+static void check_charge(const struct row *row)
+{
+	ENSURE(world.far[row->sink].delivered_us >= row->outage_us,
+	       "%s is charged, and nothing was delivered since it first failed", row->id);
+	ENSURE(row->lost_with <= 1, "%s is charged for a failure that it shared with %zu others",
+	       row->id, row->lost_with - 1);
 }
 
 /* Is this what the sink said of it? */
 static void check_verdict(const struct row *row, const postroom_delivery *item)
 {
+	bool charged = row->said == POSTROOM_UNREACHABLE && item->verdict == POSTROOM_FAILED;
 	bool given_back = (world.far[row->sink].server ||
-			   pr_stop_overdue(&current->worker->crew->stop)) &&
+			   pr_stop_overdue(&current->worker->generation->stop)) &&
 			  row->said == POSTROOM_FAILED && item->verdict == POSTROOM_UNREACHABLE;
+	/* It was to be published again, and there was no time. */
+	bool taken_back = row->lost_with > 0 && row->said == POSTROOM_UNREACHABLE &&
+			  item->verdict == POSTROOM_UNTRIED;
 
-	ENSURE(item->verdict == row->said || given_back,
+	if (charged)
+		check_charge(row);
+	ENSURE(item->verdict == row->said || given_back || charged || taken_back,
 	       "%s is settled with verdict %d, and the sink said %d", row->id, item->verdict,
 	       row->said);
 }
@@ -261,19 +279,19 @@ static void settle_row(struct sim_store *store, struct row *row, postroom_delive
 	check_verdict(row, item);
 	world.changed = true;
 	switch (pr_verdict_decide(item, policy, &store->store.random)) {
-	case PR_FATE_DONE:
+	case PR_DISPOSITION_DONE:
 		row->status = DELIVERED;
 		break;
-	case PR_FATE_RELEASE:
+	case PR_DISPOSITION_RELEASE:
 		row->status = PENDING;
 		row->attempts--;
 		break;
-	case PR_FATE_RETRY:
+	case PR_DISPOSITION_RETRY:
 		row->status = PENDING;
 		row->due_us = world.now_us + item->retry_in_ms * 1000;
 		row->spent++;
 		break;
-	case PR_FATE_BURY:
+	case PR_DISPOSITION_DEAD:
 		row->status = DEAD;
 		row->spent += !row->rejected;
 		item->dead = 1;
@@ -303,7 +321,7 @@ static int settle_now(struct sim_store *store, postroom_delivery *items, size_t 
 			settle_row(store, row, &items[i], policy);
 			continue;
 		}
-		ENSURE(row->claims != items[i].fence ||
+		ENSURE(row->claims != items[i].fencing_token ||
 			       current->process->fault_us >= row->claimed_us,
 		       "%s is settled twice", row->id);
 		trace("  has lost %s", row->id);
@@ -315,7 +333,7 @@ static int settle_now(struct sim_store *store, postroom_delivery *items, size_t 
 }
 
 static int claim(struct postroom_store *base, const struct pr_table *table,
-		 const struct pr_claim *what, struct postroom_batch *batch, struct pr_err *err)
+		 const struct pr_claim *request, struct postroom_batch *batch, struct pr_err *err)
 {
 	int status;
 
@@ -325,7 +343,7 @@ static int claim(struct postroom_store *base, const struct pr_table *table,
 	status = send_off(err);
 	if (status < 0)
 		return status;
-	claim_now((struct sim_store *)base, what, batch);
+	claim_now((struct sim_store *)base, request, batch);
 	return answer(POSTROOM_OK, err);
 }
 
@@ -366,9 +384,10 @@ static int settle(struct postroom_store *base, const struct pr_table *table,
 	return answer(settle_now((struct sim_store *)base, items, count, policy, err), err);
 }
 
-static int turn(struct postroom_store *base, const struct pr_table *table, postroom_delivery *items,
-		size_t count, const struct pr_policy *policy, const struct pr_claim *what,
-		struct postroom_batch *next, struct pr_err *err)
+static int settle_and_claim(struct postroom_store *base, const struct pr_table *table,
+			    postroom_delivery *items, size_t count, const struct pr_policy *policy,
+			    const struct pr_claim *request, struct postroom_batch *next,
+			    struct pr_err *err)
 {
 	int status;
 
@@ -378,21 +397,21 @@ static int turn(struct postroom_store *base, const struct pr_table *table, postr
 	status = send_off(err);
 	if (status < 0)
 		return status;
-	trace("turn %zu", count);
+	trace("settle and claim %zu", count);
 	status = settle_now((struct sim_store *)base, items, count, policy, err);
-	claim_now((struct sim_store *)base, what, next);
+	claim_now((struct sim_store *)base, request, next);
 	return answer(status, err);
 }
 
 static int sweep(struct postroom_store *base, const struct pr_table *table,
-		 const struct pr_claim *what, struct postroom_batch *batch, struct pr_err *err)
+		 const struct pr_claim *request, struct postroom_batch *batch, struct pr_err *err)
 {
 	int status = send_off(err);
 
 	(void)table;
 	for (size_t i = 0; status >= 0 && i < world.row_count; i++) {
 		if (wanted((struct sim_store *)base, &world.rows[i]))
-			bury_expired(&world.rows[i], what, batch);
+			dead_letter_expired(&world.rows[i], request, batch);
 	}
 	return status < 0 ? status : answer(POSTROOM_OK, err);
 }
@@ -406,11 +425,11 @@ static int wait_for_due(struct postroom_store *base, const struct pr_table *tabl
 }
 
 static int unfinished(struct postroom_store *base, const struct pr_table *table,
-		      const struct pr_claim *what, bool *ret, struct pr_err *err)
+		      const struct pr_claim *request, bool *ret, struct pr_err *err)
 {
 	int status = send_off(err);
 
-	(void)table, (void)what;
+	(void)table, (void)request;
 	if (status < 0)
 		return status;
 	*ret = false;
@@ -431,18 +450,36 @@ static int unrouted(struct postroom_store *base, const struct pr_table *table,
 	return POSTROOM_OK;
 }
 
+/* No schema changes here. */
+static int check_compatible(struct postroom_store *store, struct pr_err *err)
+{
+	(void)store, (void)err;
+	return POSTROOM_OK;
+}
+
 static void close_store(struct postroom_store *store)
 {
 	free(store);
 }
 
+/* The simulated database remembers no attempts. */
+static int tidy_attempts(struct postroom_store *store, const struct pr_table *table, int32_t limit,
+			 int64_t *ret, struct pr_err *err)
+{
+	(void)store, (void)table, (void)limit, (void)err;
+	*ret = 0;
+	return POSTROOM_OK;
+}
+
 static const struct pr_store_ops ops = {
 	.close = close_store,
+	.check_compatible = check_compatible,
 	.claim = claim,
 	.renew = renew,
 	.settle = settle,
-	.turn = turn,
+	.settle_and_claim = settle_and_claim,
 	.sweep = sweep,
+	.tidy_attempts = tidy_attempts,
 	.wait = wait_for_due,
 	.unfinished = unfinished,
 	.unrouted = unrouted,

@@ -88,7 +88,7 @@ TEST(D7_a_configuration_can_be_loaded_again_while_the_old_one_is_in_use)
 	pr_config_free(new);
 }
 
-TEST(D7_a_broken_file_leaves_nothing_behind)
+TEST(D7_invalid_file_leaks_nothing)
 {
 	struct options options;
 	struct pr_config *config = NULL;
@@ -100,7 +100,7 @@ TEST(D7_a_broken_file_leaves_nothing_behind)
 	CHECK_STR(err.text, "c.yaml:1: relay.workres: unknown; did you mean workers? (and 1 more)");
 }
 
-TEST(G1_sinks_and_routes_are_what_the_relay_needs)
+TEST(G1_sinks_and_routes_are_complete)
 {
 	struct options options;
 	struct pr_config *config;
@@ -153,7 +153,7 @@ TEST(G1_rates_are_checked)
 	}
 }
 
-TEST(G1_a_later_fault_blames_what_was_given)
+TEST(G1_late_fault_names_the_given_value)
 {
 	struct options options;
 	struct pr_faults faults = { 0 };
@@ -173,7 +173,7 @@ TEST(G1_a_later_fault_blames_what_was_given)
 	pr_config_free(config);
 }
 
-TEST(G1_what_may_be_given_several_times_takes_a_list)
+TEST(G1_repeatable_option_accepts_a_list)
 {
 	struct options options;
 	struct pr_buf shown = { 0 };

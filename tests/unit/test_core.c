@@ -84,7 +84,7 @@ TEST(R1_no_attempts_count_overflows)
 	}
 }
 
-TEST(R1_constant_delay_stays)
+TEST(R1_constant_delay_does_not_grow)
 {
 	static const int32_t counts[] = { 1, 2, 10, INT32_MAX };
 	struct pr_policy constant = policy;
@@ -95,24 +95,24 @@ TEST(R1_constant_delay_stays)
 		CHECK_INT(pr_backoff_ms(&constant, counts[i], &random), 1000);
 }
 
-TEST(A1_A3_A6_R2_each_verdict_has_its_fate)
+TEST(A1_A3_A6_R2_each_verdict_has_its_disposition)
 {
 	static const struct {
 		postroom_verdict verdict;
 		int attempt;
-		enum pr_fate fate;
+		enum pr_disposition disposition;
 	} cases[] = {
-		{ POSTROOM_DELIVERED, 1, PR_FATE_DONE },
-		{ POSTROOM_DELIVERED, 10, PR_FATE_DONE },
-		{ POSTROOM_REJECTED, 1, PR_FATE_BURY },
-		{ POSTROOM_FAILED, 1, PR_FATE_RETRY },
-		{ POSTROOM_FAILED, 9, PR_FATE_RETRY },
-		{ POSTROOM_FAILED, 10, PR_FATE_BURY },
-		{ POSTROOM_FAILED, 11, PR_FATE_BURY },
-		{ POSTROOM_UNTRIED, 1, PR_FATE_RELEASE },
-		{ POSTROOM_UNTRIED, 10, PR_FATE_RELEASE },
-		{ POSTROOM_UNREACHABLE, 1, PR_FATE_RELEASE },
-		{ POSTROOM_UNREACHABLE, 10, PR_FATE_RELEASE },
+		{ POSTROOM_DELIVERED, 1, PR_DISPOSITION_DONE },
+		{ POSTROOM_DELIVERED, 10, PR_DISPOSITION_DONE },
+		{ POSTROOM_REJECTED, 1, PR_DISPOSITION_DEAD },
+		{ POSTROOM_FAILED, 1, PR_DISPOSITION_RETRY },
+		{ POSTROOM_FAILED, 9, PR_DISPOSITION_RETRY },
+		{ POSTROOM_FAILED, 10, PR_DISPOSITION_DEAD },
+		{ POSTROOM_FAILED, 11, PR_DISPOSITION_DEAD },
+		{ POSTROOM_UNTRIED, 1, PR_DISPOSITION_RELEASE },
+		{ POSTROOM_UNTRIED, 10, PR_DISPOSITION_RELEASE },
+		{ POSTROOM_UNREACHABLE, 1, PR_DISPOSITION_RELEASE },
+		{ POSTROOM_UNREACHABLE, 10, PR_DISPOSITION_RELEASE },
 	};
 	struct pr_random random = { 0 };
 
@@ -121,20 +121,20 @@ TEST(A1_A3_A6_R2_each_verdict_has_its_fate)
 					   .attempt = cases[i].attempt,
 					   .retry_in_ms = -1 };
 
-		CHECK_INT(pr_verdict_decide(&item, &policy, &random), cases[i].fate);
-		CHECK_INT(item.retry_in_ms >= 0, cases[i].fate == PR_FATE_RETRY);
+		CHECK_INT(pr_verdict_decide(&item, &policy, &random), cases[i].disposition);
+		CHECK_INT(item.retry_in_ms >= 0, cases[i].disposition == PR_DISPOSITION_RETRY);
 	}
 }
 
-TEST(R3_a_publisher_may_say_when)
+TEST(R3_publisher_may_set_the_retry_time)
 {
 	postroom_delivery item = { .verdict = POSTROOM_FAILED, .attempt = 1, .retry_in_ms = 77777 };
 	struct pr_random random = { 0 };
 
-	CHECK_INT(pr_verdict_decide(&item, &policy, &random), PR_FATE_RETRY);
+	CHECK_INT(pr_verdict_decide(&item, &policy, &random), PR_DISPOSITION_RETRY);
 	CHECK_INT(item.retry_in_ms, 77777);
 	item.retry_in_ms = 0;
-	CHECK_INT(pr_verdict_decide(&item, &policy, &random), PR_FATE_RETRY);
+	CHECK_INT(pr_verdict_decide(&item, &policy, &random), PR_DISPOSITION_RETRY);
 	CHECK_INT(item.retry_in_ms, 0);
 }
 

@@ -38,9 +38,9 @@ TEST(E5_json_verdicts_agree_with_jsonb)
 		CHECK(!text.failed);
 		copy = exact(pr_buf_text(&text), text.len);
 		CHECK_MSG(pr_json_check(copy, text.len, &fault) == expected, "line %d (%s): %s",
-			  table.number, fields[2], expected ? fault.what : "taken");
+			  table.number, fields[2], expected ? fault.reason : "taken");
 		if (!expected)
-			CHECK_MSG(fault.what && *fault.what && fault.offset <= text.len,
+			CHECK_MSG(fault.reason && *fault.reason && fault.offset <= text.len,
 				  "line %d: offset %zu", table.number, fault.offset);
 		*(expected ? &taken : &refused) += 1;
 		free(copy);
@@ -50,12 +50,12 @@ TEST(E5_json_verdicts_agree_with_jsonb)
 	CHECK(taken > 50 && refused > 100);
 }
 
-TEST(E5_json_fault_says_where_and_what)
+TEST(E5_json_fault_has_position_and_reason)
 {
 	static const struct {
 		const char *text;
 		size_t offset;
-		const char *what;
+		const char *reason;
 	} cases[] = {
 		{ "", 0, "unexpected end" },
 		{ "{\"a\":1", 6, "unexpected end" },
@@ -63,10 +63,10 @@ TEST(E5_json_fault_says_where_and_what)
 		{ "{\"a\":\"\\u0000\"}", 6, "\\u0000 is not allowed" },
 		{ "[\"\\ud800\"]", 2, "half of a surrogate pair" },
 		{ "[1e131072]", 1, "number out of range" },
-		{ "[1] x", 4, "something follows the value" },
+		{ "[1] x", 4, "unexpected text after the value" },
 		{ "\"a\nb\"", 2, "control character in a string" },
 		{ "\"a\xff\"", 2, "invalid UTF-8" },
-		{ "{a:1}", 1, "a member's name in quotes is missing" },
+		{ "{a:1}", 1, "expected a member name in quotes" },
 		{ "{\"a\" 1}", 5, "':' is missing" },
 		{ "{\"a\":1 2}", 7, "',' or '}' is missing" },
 		{ "[1 2]", 3, "',' or ']' is missing" },
@@ -78,7 +78,7 @@ TEST(E5_json_fault_says_where_and_what)
 		struct pr_json_fault fault = { 0 };
 
 		CHECK(!pr_json_check(cases[i].text, strlen(cases[i].text), &fault));
-		CHECK_STR(fault.what, cases[i].what);
+		CHECK_STR(fault.reason, cases[i].reason);
 		CHECK_INT(fault.offset, cases[i].offset);
 	}
 }
@@ -109,7 +109,7 @@ TEST(json_kind_is_that_of_the_value)
 	CHECK_INT(pr_json_kind(span(" 7")), '0');
 }
 
-TEST(json_members_come_raw_and_in_order)
+TEST(json_members_are_raw_and_in_order)
 {
 	static const char *const expected[][2] = {
 		{ "\"a\"", "1" },
@@ -151,7 +151,7 @@ TEST(json_decode_undoes_every_escape)
 	pr_buf_release(&out);
 }
 
-TEST(json_strings_read_back_as_they_were)
+TEST(json_strings_round_trip)
 {
 	char text[0x80], *copy;
 	struct pr_buf out = { 0 }, back = { 0 };
@@ -221,7 +221,7 @@ TEST(base64_vectors)
 	}
 }
 
-TEST(base64_refuses_what_is_none)
+TEST(base64_refuses_invalid_text)
 {
 	static const char *const bad[] = {
 		"Z",   "Zg=",  "Zh==",	"Zg===", "=",	  "====",

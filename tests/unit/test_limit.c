@@ -8,7 +8,7 @@
 
 static struct pr_limit limit;
 
-TEST(D8_over_any_time_no_more_is_taken_than_the_rate_and_a_seconds_worth)
+TEST(D8_rate_limit_allows_a_burst_of_one_second)
 {
 	int64_t taken = 0, wait_ms, now_us = START;
 
@@ -20,7 +20,7 @@ TEST(D8_over_any_time_no_more_is_taken_than_the_rate_and_a_seconds_worth)
 	pr_limit_release(&limit);
 }
 
-TEST(D8_after_an_idle_hour_a_second_worth_may_be_taken)
+TEST(D8_idle_time_saves_up_one_second_of_rate)
 {
 	int64_t wait_ms = 0;
 
@@ -33,20 +33,20 @@ TEST(D8_after_an_idle_hour_a_second_worth_may_be_taken)
 	pr_limit_release(&limit);
 }
 
-TEST(D8_what_was_not_published_does_not_count)
+TEST(D8_unpublished_message_does_not_count_for_the_rate)
 {
 	int64_t wait_ms;
 
 	pr_limit_init(&limit, 100, 0, 2, START);
 	CHECK_INT(pr_limit_take(&limit, 500, START, &wait_ms), 100);
-	pr_limit_give_back(&limit, 70);
+	pr_limit_refund(&limit, 70);
 	CHECK_INT(pr_limit_take(&limit, 60, START, &wait_ms), 60);
-	pr_limit_give_back(&limit, 100000);
+	pr_limit_refund(&limit, 100000);
 	CHECK_INT(pr_limit_take(&limit, 500, START, &wait_ms), 100);
 	pr_limit_release(&limit);
 }
 
-TEST(D8_a_slow_rate_lets_one_through_when_its_time_has_come)
+TEST(D8_slow_rate_permits_one_message_when_due)
 {
 	int64_t wait_ms = 0, taken = 0, now_us = START;
 
@@ -57,12 +57,12 @@ TEST(D8_a_slow_rate_lets_one_through_when_its_time_has_come)
 		CHECK(wait_ms > 0 && wait_ms <= 10001);
 		now_us += wait_ms * 1000;
 	}
-	/* Whoever waits as long as told takes one after each wait. */
+	/* A worker that waits for the returned time takes one after each wait. */
 	CHECK_INT(taken, 19);
 	pr_limit_release(&limit);
 }
 
-TEST(D8_without_a_rate_everything_may_be_taken)
+TEST(D8_no_rate_means_no_limit)
 {
 	int64_t wait_ms, part = 7;
 
@@ -103,7 +103,7 @@ TEST(D8_workers_share_the_concurrency)
 	pr_limit_release(&limit);
 }
 
-TEST(D8_a_slow_sink_gets_smaller_batches_and_a_faster_one_larger_ones)
+TEST(D8_batch_size_adapts_to_the_speed_of_the_sink)
 {
 	int32_t next = 500;
 
@@ -118,7 +118,7 @@ TEST(D8_a_slow_sink_gets_smaller_batches_and_a_faster_one_larger_ones)
 	CHECK_INT(next, 500);
 }
 
-TEST(D8_batches_are_never_smaller_than_what_a_slow_sink_does_at_once)
+TEST(D8_batches_are_never_smaller_than_the_concurrency)
 {
 	int32_t next = 500;
 
@@ -133,7 +133,7 @@ TEST(D8_batches_are_never_smaller_than_what_a_slow_sink_does_at_once)
 	CHECK_INT(next, 8);
 }
 
-TEST(D8_nobody_takes_more_of_the_concurrency_than_it_has_messages)
+TEST(D8_worker_takes_no_more_concurrency_than_it_has_messages)
 {
 	int64_t part, other;
 
@@ -149,7 +149,7 @@ TEST(D8_nobody_takes_more_of_the_concurrency_than_it_has_messages)
 	pr_limit_release(&limit);
 }
 
-TEST(G1_a_rate_is_read_and_everything_else_refused)
+TEST(G1_valid_rate_is_parsed_and_others_are_refused)
 {
 	static const char *const wrong[] = {
 		"",	 "/s",	"0",	"-1",	 "+1",	  "1/d",	 "1 s",
@@ -171,7 +171,7 @@ TEST(G1_a_rate_is_read_and_everything_else_refused)
 	CHECK_CONTAINS(err.text, "30/m");
 }
 
-TEST(D7_limits_change_while_something_is_in_the_sinks_hands)
+TEST(D7_limits_change_while_messages_are_in_flight)
 {
 	int64_t part, other, wait_ms = 0;
 
@@ -185,7 +185,7 @@ TEST(D7_limits_change_while_something_is_in_the_sinks_hands)
 	CHECK_INT(part, 4);
 	CHECK_INT(pr_limit_widen(&limit, 500), 4);
 	CHECK(pr_limit_take(&limit, 500, 2000000, &wait_ms) <= 10);
-	/* Lowered below what is out: nobody enters until enough has come back. */
+	/* Lowered below the number in flight: no batch enters until enough have left. */
 	pr_limit_change(&limit, 10, 2, 2);
 	CHECK(!pr_limit_enter(&limit, &other));
 	CHECK_INT(other, 0);

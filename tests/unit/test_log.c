@@ -73,7 +73,7 @@ TEST(L1_text_lines_begin_with_the_event)
 	pr_log_release(&log);
 }
 
-TEST(L1_events_are_called_by_whose_they_are)
+TEST(L1_event_names_begin_with_outbox_or_inbox)
 {
 	struct pr_log log;
 	int fd = open_log(&log, PR_LOG_INFO, PR_LOG_TEXT);
@@ -120,7 +120,7 @@ TEST(L1_json_lines_are_json)
 	pr_log_release(&log);
 }
 
-TEST(L1_lines_of_a_batch_go_out_in_one_write)
+TEST(L1_lines_of_a_batch_are_one_write)
 {
 	struct pr_log log;
 	int fd = open_log(&log, PR_LOG_INFO, PR_LOG_TEXT);
@@ -141,7 +141,7 @@ TEST(L1_lines_of_a_batch_go_out_in_one_write)
 	pr_log_release(&log);
 }
 
-TEST(L1_levels_below_are_silent_and_warnings_do_not_wait)
+TEST(L1_lower_levels_are_dropped_and_warnings_are_flushed)
 {
 	struct pr_log log;
 	int fd = open_log(&log, PR_LOG_WARN, PR_LOG_TEXT);
@@ -161,7 +161,7 @@ TEST(L1_levels_below_are_silent_and_warnings_do_not_wait)
 	pr_log_release(&log);
 }
 
-TEST(L1_a_full_buffer_flushes_itself_and_an_oversize_line_costs_only_itself)
+TEST(L1_full_buffer_is_flushed_and_oversize_line_is_dropped_alone)
 {
 	struct pr_log log;
 	int fd = open_log(&log, PR_LOG_INFO, PR_LOG_TEXT);
@@ -200,7 +200,7 @@ TEST(L1_a_full_buffer_flushes_itself_and_an_oversize_line_costs_only_itself)
 	pr_log_release(&log);
 }
 
-TEST(L1_a_reader_who_left_harms_nothing)
+TEST(L1_closed_reader_of_the_log_causes_no_error)
 {
 	struct pr_log log;
 	int fds[2];
@@ -214,10 +214,11 @@ TEST(L1_a_reader_who_left_harms_nothing)
 	pr_log_release(&log);
 }
 
-TEST(L1_a_real_number_is_a_number_in_both_formats)
+TEST(L1_real_number_is_a_number_in_both_formats)
 {
-	static const char *const expected[] = { [PR_LOG_TEXT] = " ratio=0.250 ",
-						[PR_LOG_JSON] = ",\"ratio\":0.250}" };
+	static const char *const expected[] = {
+		[PR_LOG_TEXT] = " ratio=0.250 ", [PR_LOG_JSON] = ",\"ratio\":0.250}"
+	};
 
 	for (int format = PR_LOG_TEXT; format <= PR_LOG_JSON; format++) {
 		struct pr_log log;
@@ -243,23 +244,23 @@ static void note(void *context, enum pr_log_level level, const char *event, cons
 	sprintf(out + strlen(out), "%s|%s|%s\n", pr_log_levels[level], event, fields);
 }
 
-TEST(L1_a_callback_gets_each_event_as_it_ends_and_in_whole)
+TEST(L1_callback_gets_each_complete_event)
 {
-	char told[300] = "";
+	char seen[300] = "";
 	struct pr_log log;
 
-	pr_log_init_call(&log, PR_LOG_INFO, note, told);
+	pr_log_init_call(&log, PR_LOG_INFO, note, seen);
 	log_one(&log, PR_LOG_DEBUG, 1);
 	log_one(&log, PR_LOG_INFO, 2);
-	CHECK_STR(told, "info|OUTBOX_WORKER_FETCH|count=2\n");
-	told[0] = '\0';
+	CHECK_STR(seen, "info|OUTBOX_WORKER_FETCH|count=2\n");
+	seen[0] = '\0';
 	pr_log_event(&log, PR_LOG_WARN, "OUTBOX_SINK_BACK");
 	pr_log_end(&log);
 	pr_log_event(&log, PR_LOG_ERROR, "OUTBOX_STORE_TROUBLE");
 	pr_log_str(&log, "error", "no \"way\"");
 	pr_log_int(&log, "n", -1);
 	pr_log_end(&log);
-	CHECK_STR(told, "warn|OUTBOX_SINK_BACK|\n"
+	CHECK_STR(seen, "warn|OUTBOX_SINK_BACK|\n"
 			"error|OUTBOX_STORE_TROUBLE|error=\"no \\\"way\\\"\" n=-1\n");
 	pr_log_release(&log);
 }

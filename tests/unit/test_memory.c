@@ -52,7 +52,7 @@ TEST(D8_arena_refilled_after_reset_allocates_nothing)
 	pr_arena_release(&arena);
 }
 
-TEST(D8_arena_gives_oversize_values_back_at_reset)
+TEST(D8_arena_reset_frees_oversize_values)
 {
 	struct pr_arena arena = { 0 };
 	size_t size = (size_t)8 << 20;

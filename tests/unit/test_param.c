@@ -41,7 +41,7 @@ static const struct pr_param table[] = {
 	{ 0 },
 };
 
-TEST(G1_defaults_come_from_the_table)
+TEST(G1_defaults_are_from_the_table)
 {
 	struct target target;
 
@@ -118,7 +118,7 @@ TEST(G1_values_are_parsed_and_checked)
 	}
 }
 
-TEST(G1_errors_say_what_a_parameter_takes)
+TEST(G1_errors_name_the_accepted_values_of_a_parameter)
 {
 	struct target target;
 	struct pr_err err;
@@ -149,7 +149,7 @@ TEST(G1_unknown_parameter_offers_the_nearest)
 	CHECK_STR(pr_param_nearest(table, "haeder"), "header");
 }
 
-TEST(G1_a_name_with_a_star_takes_all_that_begins_so)
+TEST(G1_name_with_a_star_matches_its_prefix)
 {
 	static const struct pr_param open[] = {
 		{ .name = "lib.*",
@@ -172,7 +172,7 @@ TEST(G1_a_name_with_a_star_takes_all_that_begins_so)
 	CHECK_INT(pr_params_set(open, &target, "library", "5", &err), POSTROOM_INVALID);
 }
 
-TEST(G1_flags_and_lists)
+TEST(G1_flags_and_lists_are_parsed)
 {
 	static const char *const yes[] = { NULL, "", "true", "yes", "on", "1" };
 	static const char *const no[] = { "false", "no", "off", "0" };
@@ -193,6 +193,6 @@ TEST(G1_flags_and_lists)
 	for (size_t i = 0; i < PR_PARAM_LIST_MAX; i++)
 		CHECK_INT(pr_params_set(table, &target, "header", "a=b", &err), POSTROOM_OK);
 	CHECK_INT(pr_params_set(table, &target, "header", "a=b", &err), POSTROOM_INVALID);
-	CHECK_CONTAINS(err.text, "header can be given 64 times at most");
+	CHECK_CONTAINS(err.text, "header can be given at most 64 times");
 	CHECK_INT(target.headers.count, PR_PARAM_LIST_MAX);
 }

@@ -23,7 +23,7 @@ static void check_near(double actual, double expected)
 	CHECK_MSG(fabs(actual - expected) <= expected * 1e-9, "%f, not %f", actual, expected);
 }
 
-TEST(M1_a_relay_that_did_nothing_has_no_rates)
+TEST(M1_idle_relay_has_no_rates)
 {
 	struct pr_rates_report report;
 
@@ -46,7 +46,7 @@ TEST(M1_a_steady_rate_is_the_same_in_every_window)
 	pr_rates_init(&rates, START);
 	for (int i = 0; i < 20 * 60 * 10; i++) {
 		now_us += S / 10;
-		pr_rates_add(&rates, now_us, 3, 1, 5 * S);
+		pr_rates_add(&rates, now_us, 3, 1, 5 * S, NULL);
 	}
 	report = read_at(now_us);
 	for (int window = 0; window < PR_RATES_WINDOWS; window++) {
@@ -59,12 +59,12 @@ TEST(M1_a_steady_rate_is_the_same_in_every_window)
 	pr_rates_release(&rates);
 }
 
-TEST(M1_a_young_relay_is_measured_by_its_age)
+TEST(M1_rates_of_a_new_relay_are_measured_over_its_age)
 {
 	struct pr_rates_report report;
 
 	pr_rates_init(&rates, START);
-	pr_rates_add(&rates, START + S / 10, 500, 0, 0);
+	pr_rates_add(&rates, START + S / 10, 500, 0, 0, NULL);
 	/* Not five thousand a second, and not five hundred in a quarter of an hour. */
 	check_near(read_at(START + S / 10).windows[PR_RATES_1M].per_second, 500);
 	report = read_at(START + 20 * S);
@@ -73,12 +73,12 @@ TEST(M1_a_young_relay_is_measured_by_its_age)
 	pr_rates_release(&rates);
 }
 
-TEST(M1_what_is_older_than_a_window_is_not_in_it)
+TEST(M1_window_excludes_older_counts)
 {
 	static const int64_t spans_us[PR_RATES_WINDOWS] = { MINUTE, 5 * MINUTE, 15 * MINUTE };
 
 	pr_rates_init(&rates, START - 60 * MINUTE);
-	pr_rates_add(&rates, START, 7, 2, 0);
+	pr_rates_add(&rates, START, 7, 2, 0, NULL);
 	for (int window = 0; window < PR_RATES_WINDOWS; window++) {
 		struct pr_rates_report still = read_at(START + spans_us[window] - 6 * S);
 		struct pr_rates_report gone = read_at(START + spans_us[window] + S);
@@ -91,14 +91,14 @@ TEST(M1_what_is_older_than_a_window_is_not_in_it)
 	pr_rates_release(&rates);
 }
 
-TEST(M1_after_idle_hours_old_counts_do_not_come_back)
+TEST(M1_old_counts_expire_after_idle_hours)
 {
 	int64_t round_us = (int64_t)PR_RATES_SLOTS * 5 * S; /* the slots are used again */
 
 	pr_rates_init(&rates, START);
-	pr_rates_add(&rates, START, 1000, 1000, 0);
+	pr_rates_add(&rates, START, 1000, 1000, 0, NULL);
 	CHECK_INT(read_at(START + 4 * round_us).windows[PR_RATES_15M].delivered, 0);
-	pr_rates_add(&rates, START + 4 * round_us, 1, 0, 0);
+	pr_rates_add(&rates, START + 4 * round_us, 1, 0, 0, NULL);
 	CHECK_INT(read_at(START + 4 * round_us).windows[PR_RATES_15M].delivered, 1);
 	CHECK_INT(read_at(START + 4 * round_us).windows[PR_RATES_15M].failed, 0);
 	pr_rates_release(&rates);
@@ -107,11 +107,11 @@ TEST(M1_after_idle_hours_old_counts_do_not_come_back)
 TEST(M1_the_lag_is_that_of_the_newest_delivery_and_never_negative)
 {
 	pr_rates_init(&rates, START);
-	pr_rates_add(&rates, START, 1, 0, 1500000);
-	pr_rates_add(&rates, START, 0, 3, 99 * S); /* delivered nothing: no lag */
-	pr_rates_add(&rates, START, 1, 0, PR_RATES_NO_LAG);
+	pr_rates_add(&rates, START, 1, 0, 1500000, NULL);
+	pr_rates_add(&rates, START, 0, 3, 99 * S, NULL); /* delivered nothing: no lag */
+	pr_rates_add(&rates, START, 1, 0, PR_RATES_NO_LAG, NULL);
 	CHECK_INT(read_at(START).lag_ms, 1500);
-	pr_rates_add(&rates, START, 1, 0, -S);
+	pr_rates_add(&rates, START, 1, 0, -S, NULL);
 	CHECK_INT(read_at(START).lag_ms, 0);
 	pr_rates_release(&rates);
 }
@@ -119,7 +119,7 @@ TEST(M1_the_lag_is_that_of_the_newest_delivery_and_never_negative)
 static void *add_many(void *unused)
 {
 	for (int i = 0; i < 20000; i++)
-		pr_rates_add(&rates, START, 1, 0, 0);
+		pr_rates_add(&rates, START, 1, 0, 0, NULL);
 	return unused;
 }
 
@@ -133,5 +133,32 @@ TEST(M1_workers_count_side_by_side)
 	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
 	CHECK_INT(read_at(START).windows[PR_RATES_1M].delivered, 4 * 20000);
+	pr_rates_release(&rates);
+}
+
+TEST(M1_history_has_a_sample_for_each_finished_slot)
+{
+	struct pr_rates_sample samples[PR_RATES_SLOTS - 1];
+	struct pr_tally latency = { 0 };
+	int64_t begin_us = START / (5 * S) * (5 * S);
+
+	pr_tally_add(&latency, &pr_buckets_latency, 4000);
+	pr_rates_init(&rates, START);
+	CHECK_INT(pr_rates_history(&rates, START, samples), 0);
+	pr_rates_add(&rates, START, 1, 2, 0, &latency);
+	CHECK_INT(pr_rates_history(&rates, begin_us + 5 * S - 1, samples), 0);
+	CHECK_INT(pr_rates_history(&rates, begin_us + 15 * S, samples), 3);
+	CHECK_INT(samples[0].begun_us, begin_us);
+	CHECK_INT(samples[0].delivered, 1);
+	CHECK_INT(samples[0].failed, 2);
+	CHECK(samples[0].p50_us > 0 && samples[0].p99_us <= 5000);
+	CHECK_INT(samples[2].begun_us, begin_us + 10 * S);
+	CHECK_INT(samples[2].delivered, 0);
+	CHECK(samples[2].p50_us < 0);
+	/* It is as long as the memory, and old slots are not taken for new ones. */
+	CHECK_INT(pr_rates_history(&rates, begin_us + 15 * MINUTE, samples), PR_RATES_SLOTS - 1);
+	CHECK_INT(samples[0].begun_us, begin_us + 5 * S);
+	for (size_t i = 0; i < PR_RATES_SLOTS - 1; i++)
+		CHECK_INT(samples[i].delivered, 0);
 	pr_rates_release(&rates);
 }

@@ -29,7 +29,7 @@ static const char *rules_of(const struct pr_relay_route *routes, size_t count, s
 			 sizeof(struct pr_relay_route),                                            \
 		 sink)
 
-TEST(D7_rules_that_can_not_matter_to_a_sink_are_left_out)
+TEST(D7_irrelevant_rules_of_a_sink_are_dropped)
 {
 	CHECK_STR(RULES(0, { .topic = "a.*" }, { .topic = "b.*", .sink = 1 }), "/a.*+ ");
 	CHECK_STR(RULES(1, { .topic = "a.*" }, { .topic = "b.*", .sink = 1 }), "/a.*- /b.*+ ");
@@ -38,7 +38,7 @@ TEST(D7_rules_that_can_not_matter_to_a_sink_are_left_out)
 	CHECK_STR(RULES(PR_ROUTE_ANY, { .topic = "a" }, { .ns = "n", .sink = 1 }), "/a+ n/+ ");
 }
 
-TEST(D7_who_gets_everything_has_no_rules)
+TEST(D7_sink_of_all_messages_has_no_rules)
 {
 	CHECK_STR(RULES(0, { .sink = 0 }), "all");
 	CHECK_STR(RULES(0, { .topic = "**" }, { .topic = "b", .sink = 1 }), "all");
@@ -48,7 +48,7 @@ TEST(D7_who_gets_everything_has_no_rules)
 	CHECK_STR(RULES(0, { .ns = "n", .topic = "*" }), "n/*+ ");
 }
 
-TEST(D7_nothing_gets_past_a_route_that_takes_all)
+TEST(D7_catch_all_route_receives_all_remaining_messages)
 {
 	CHECK_STR(RULES(1, { .topic = "*" }, { .topic = "b", .sink = 1 }), "none");
 	CHECK_STR(RULES(2, { .topic = "a" }, { .topic = "b", .sink = 1 }), "none");

@@ -18,7 +18,7 @@ static bool readable(void)
 	return poll(&fd, 1, 0) == 1;
 }
 
-TEST(D4_stop_is_not_requested_until_it_is)
+TEST(D4_stop_is_initially_not_requested)
 {
 	CHECK_INT(pr_stop_init(&stop, NULL), POSTROOM_OK);
 	CHECK(!pr_stop_requested(&stop) && !pr_stop_overdue(&stop) && !readable());
@@ -74,23 +74,23 @@ TEST(D4_a_wait_ends_when_a_signal_handler_requests)
 	pr_stop_release(&stop);
 }
 
-TEST(D7_a_request_stops_those_under_it_and_not_those_above)
+TEST(D7_stop_request_applies_to_children_not_to_parents)
 {
 	struct pr_stop parent;
 
 	CHECK_INT(pr_stop_init(&parent, NULL), POSTROOM_OK);
 	CHECK_INT(pr_stop_init_under(&stop, &parent, NULL), POSTROOM_OK);
 	CHECK(!pr_stop_requested(&stop) && !readable());
-	CHECK_INT(pr_stop_news_fd(&stop), stop.fd);
+	CHECK_INT(pr_stop_event_fd(&stop), stop.fd);
 	pr_stop_request(&stop, FOR_EVER_MS);
 	CHECK(pr_stop_requested(&stop) && readable() && pr_stop_wait(&stop, FOR_EVER_MS));
 	CHECK(!pr_stop_requested(&parent));
 	/* The shorter grace counts. */
 	CHECK(!pr_stop_overdue(&stop));
-	CHECK_INT(pr_stop_news_fd(&stop), parent.fd);
+	CHECK_INT(pr_stop_event_fd(&stop), parent.fd);
 	pr_stop_request(&parent, 0);
 	CHECK(pr_stop_overdue(&stop));
-	CHECK_INT(pr_stop_news_fd(&stop), -1);
+	CHECK_INT(pr_stop_event_fd(&stop), -1);
 	pr_stop_release(&stop);
 
 	CHECK_INT(pr_stop_init_under(&stop, &parent, NULL), POSTROOM_OK);

@@ -19,7 +19,7 @@ static const postroom_delivery item = {
 	.tenant_id = NULL,
 };
 
-TEST(a_target_takes_what_is_the_messages_own)
+TEST(target_uses_the_fields_of_the_message)
 {
 	static const struct {
 		const char *template, *name;
@@ -46,7 +46,7 @@ TEST(a_target_takes_what_is_the_messages_own)
 	}
 }
 
-TEST(a_hostile_value_can_not_leave_its_place_in_the_name)
+TEST(hostile_value_cannot_escape_its_part_of_the_name)
 {
 	static const char *const values[] = { "/../../x", "a b\r\nX: y", "{topic}",
 					      "*.>",	  "%2f",	 "\x01\x7f\xff" };
@@ -67,7 +67,7 @@ TEST(a_hostile_value_can_not_leave_its_place_in_the_name)
 	}
 }
 
-TEST(what_is_escaped_can_be_told_apart)
+TEST(escaped_names_stay_distinct)
 {
 	PR_CLEANUP_BUF struct pr_buf out = { 0 };
 	postroom_delivery hostile = { .ns = "a", .topic = "a/b%2F" };
@@ -76,7 +76,7 @@ TEST(what_is_escaped_can_be_told_apart)
 	CHECK_STR(pr_buf_text(&out), "a%2Fb%25%32%46");
 }
 
-TEST(a_wrong_target_is_refused_with_the_nearest_name)
+TEST(invalid_target_is_refused_with_the_nearest_name)
 {
 	static const struct {
 		const char *template, *says;
@@ -89,7 +89,7 @@ TEST(a_wrong_target_is_refused_with_the_nearest_name)
 		{ "topic}", "do not pair" },
 		{ "{}", "do not pair" },
 		{ "a{b{topic}", "do not pair" },
-		{ "a/b", "can not hold \"/\"" },
+		{ "a/b", "cannot contain \"/\"" },
 		{ "a\xc3", "byte c3" },
 	};
 
@@ -101,7 +101,7 @@ TEST(a_wrong_target_is_refused_with_the_nearest_name)
 	}
 }
 
-TEST(a_name_that_is_empty_or_too_long_is_the_messages_own_fault)
+TEST(name_that_is_empty_or_too_long_rejects_its_message)
 {
 	PR_CLEANUP_BUF struct pr_buf out = { 0 };
 	struct pr_err err = { 0 };
@@ -113,7 +113,7 @@ TEST(a_name_that_is_empty_or_too_long_is_the_messages_own_fault)
 	CHECK_CONTAINS(err.text, "20 bytes");
 }
 
-TEST(a_target_says_which_fields_it_uses)
+TEST(target_reports_the_fields_it_uses)
 {
 	CHECK(pr_target_uses("", "topic") && !pr_target_uses("", "tenant"));
 	CHECK(pr_target_uses("a:{tenant}", "tenant"));
@@ -122,7 +122,7 @@ TEST(a_target_says_which_fields_it_uses)
 	CHECK(!pr_target_is_template("") && !pr_target_is_template("{{key}}"));
 }
 
-TEST(a_dot_that_leaves_an_empty_part_is_escaped_where_names_have_parts)
+TEST(dot_that_would_leave_an_empty_part_is_escaped)
 {
 	static const char *const cases[][2] = {
 		{ "a.b", "x.a.b.y" },	    { ".a", "x.%2Ea.y" }, { "a.", "x.a%2E.y" },
@@ -138,4 +138,39 @@ TEST(a_dot_that_leaves_an_empty_part_is_escaped_where_names_have_parts)
 		CHECK_INT(pr_target_put(&out, "x.{topic}.y", &parts, &dotted, NULL), POSTROOM_OK);
 		CHECK_STR(pr_buf_text(&out), cases[i][1]);
 	}
+}
+
+static bool is_topic_sign(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'F') || (c >= '0' && c <= '9') ||
+	       c == '_';
+}
+
+/* Kafka's names leave no byte that could be set apart for escapes. */
+TEST(K5_different_values_give_different_names)
+{
+	static const char *const values[] = {
+		"a/",  "a_2F",	"a_5F2F", "a_5F_32F",	  "a__2F", "a_/",  "a_",
+		"a",   "a_2",	"a_2f",	  "a_2_46",	  "a_5F",  "a_5",  "/",
+		"_2F", "_5F2F", "_/2F",	  "//",		  "/_2F",  "_2F/", "_2F_2F",
+		"_",   "__",	"_5F_5F", "order_created"
+	};
+	enum { COUNT = sizeof(values) / sizeof(*values) };
+	const struct pr_target_rule topics = { .value = is_topic_sign, .escape = '_' };
+	struct pr_buf names[COUNT] = { 0 };
+
+	for (size_t i = 0; i < COUNT; i++) {
+		postroom_delivery message = { .ns = "a", .topic = values[i] };
+
+		CHECK_INT(pr_target_put(&names[i], "{topic}", &topics, &message, NULL),
+			  POSTROOM_OK);
+		for (size_t j = 0; j < i; j++)
+			CHECK_MSG(strcmp(names[i].data, names[j].data) != 0,
+				  "%s and %s are both %s", values[i], values[j], names[i].data);
+	}
+	CHECK_STR(names[0].data, "a_2F");
+	CHECK_STR(names[1].data, "a_5F2F");
+	CHECK_STR(names[COUNT - 1].data, "order_created");
+	for (size_t i = 0; i < COUNT; i++)
+		pr_buf_release(&names[i]);
 }

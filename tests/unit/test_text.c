@@ -86,7 +86,7 @@ TEST(A3_sanitize_replaces_ill_formed_bytes_and_nul)
 	CHECK_STR(out, BAD BAD);
 }
 
-TEST(C6_pattern_star_stands_for_any_characters)
+TEST(C6_star_in_pattern_matches_any_characters)
 {
 	static const struct {
 		const char *pattern, *text;
@@ -280,7 +280,7 @@ TEST(times_are_rfc_3339)
 	CHECK_INT(out[strlen(out) - 1], 'Z');
 }
 
-TEST(clocks_go_forward)
+TEST(clocks_are_monotonic)
 {
 	int64_t mono = pr_mono_us(), now = pr_now_us();
 

@@ -75,13 +75,16 @@ TEST(uuid_of_different_generators_differ)
 		CHECK(memcmp(uuids[i - 1], uuids[i], PR_UUID_SIZE) != 0);
 }
 
-TEST(uuid_normalize_takes_either_case_and_nothing_else)
+TEST(uuid_normalize_accepts_either_case_with_or_without_hyphens)
 {
 	static const char *const bad[] = {
 		"",
 		"6f1c2a34-9b0d-4e5f-8a7b-1c2d3e4f5a6",
 		"6f1c2a34-9b0d-4e5f-8a7b-1c2d3e4f5a6b0",
-		"6f1c2a349b0d4e5f8a7b1c2d3e4f5a6b",
+		"6f1c2a349b0d4e5f8a7b1c2d3e4f5a6",
+		"6f1c2a349b0d4e5f8a7b1c2d3e4f5a6b0",
+		"6f1c2a349b0d-4e5f-8a7b-1c2d3e4f5a6b",
+		"6f1c2a34-9b0d4e5f8a7b1c2d3e4f5a6b",
 		"6f1c2a34-9b0d-4e5f-8a7b-1c2d3e4f5a6g",
 		"{6f1c2a34-9b0d-4e5f-8a7b-1c2d3e4f5a6b}",
 		"6f1c2a34+9b0d-4e5f-8a7b-1c2d3e4f5a6b",
@@ -94,6 +97,8 @@ TEST(uuid_normalize_takes_either_case_and_nothing_else)
 		CHECK_MSG(!pr_uuid_normalize(bad[i], out), "took %s", bad[i]);
 		CHECK_STR(out, "untouched");
 	}
+	CHECK(pr_uuid_normalize("6f1c2a349b0d4e5F8A7B1c2d3e4f5a6b", out));
+	CHECK_STR(out, "6f1c2a34-9b0d-4e5f-8a7b-1c2d3e4f5a6b");
 	CHECK(pr_uuid_normalize("6F1C2A34-9b0d-4E5F-8A7B-1C2D3E4F5A6B", out));
 	CHECK_STR(out, "6f1c2a34-9b0d-4e5f-8a7b-1c2d3e4f5a6b");
 }

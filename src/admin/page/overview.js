@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of the whole: is anything wrong, what, since when, and what to do; and the workers.
+import { chart } from './chart.js';
+import { address, get, state } from './core.js';
+import { h, icon } from './dom.js';
+import { NONE, count, duration, latency, plural, rate } from './format.js';
+import { aside, button, card, clip, copyIcon, empty, number, pill, table, value, when } from './parts.js';
+
+const HEALTH = { healthy: ['ok', 'check', 'Healthy'], degraded: ['warn', 'alert', 'Degraded'], unhealthy: ['bad', 'cross', 'Unhealthy'] };
+const BREAKERS = { closed: ['ok', 'check', 'Closed'], open: ['bad', 'cross', 'Open'], 'half-open': ['warn', 'half', 'Half-open'] };
+const outbox = (params) => address(['messages', 'outbox'], params);
+
+// Where to look next, by the component of a reason.
+const REMEDIES = [
+	[/dead/, 'Show dead letters', address(['dead', 'outbox'])],
+	[/age|backlog/, 'Show the backlog', outbox({ status: 'pending' })],
+	[/./, 'Show workers and sinks', address(['workers'])],
+];
+
+function lately(history) {
+	const [delivered, failed] = ['delivered', 'failed'].map((name) => history.reduce((sum, sample) => sum + sample[name], 0));
+	if (!delivered && !failed) return 'No deliveries in the last 15 minutes.';
+	return `${plural(delivered, 'message')} delivered in the last 15 minutes, ${failed ? plural(failed, 'attempt') : 'none'} failed.`;
+}
+
+function health({ status, reasons, history = [] }) {
+	const [tone, iconName, word] = HEALTH[status] || ['warn', 'alert', status];
+	const wrong = (reasons || []).filter((reason) => reason.status !== 'healthy');
+	return h(`section.health.${tone}`, { label: 'Health' }, h('div.badge', icon(iconName)), h('div.grow', h('h2', { 'data-health': status }, word),
+		wrong.length ? h('ul', wrong.map(({ component, message, value }) => {
+			const [, next, href] = REMEDIES.find(([pattern]) => pattern.test(component));
+			return h('li', h('span', message || `${component}: ${value}`), ' ', h('a', { href }, next, icon('right')));
+		})) : h('p', `Nothing is wrong. ${lately(history)}`)));
+}
+
+function tile(label, text, note, href, tone) {
+	const [value, ...units] = text.split(' ');
+	return h('a.tile', { href, class: tone, 'data-tile': label }, h('span', label), h('strong', value, units[0] && h('span', ` ${units.join(' ')}`)), h('small', note));
+}
+const deadNote = (dead) => (dead ? 'no longer retried' : 'no dead letters');
+
+function tiles(stats) {
+	const show = (value) => count(value, stats.capped);
+	return h('div.tiles',
+		tile('Backlog', show(stats.backlog), 'pending and in flight', outbox({ status: 'pending' })),
+		tile('Due', show(stats.due), stats.scheduled ? `${show(stats.scheduled)} scheduled for later` : 'ready to be delivered', outbox({ status: 'pending' })),
+		tile('In flight', show(stats.processing), 'claimed by a worker', outbox({ status: 'processing' })),
+		tile('Retrying', show(stats.failed_pending), 'failed at least once', outbox({ status: 'failed' }), stats.failed_pending && 'warn'),
+		tile('Dead', show(stats.dead), deadNote(stats.dead), address(['dead', 'outbox']), stats.dead && 'bad'),
+		tile('Oldest due', stats.backlog ? duration(stats.oldest_age_seconds) : NONE, 'has waited so long', outbox({ status: 'pending' })));
+}
+
+// The samples of the history as points; counts are divided by the time of their sample.
+function points(history, field, isCount) {
+	const times = history.map((sample) => Date.parse(sample.at));
+	return history.map((sample, at) => {
+		const seconds = isCount ? Math.max(1, (times[at || 1] - times[(at || 1) - 1]) / 1000 || 5) : 1;
+		return { at: times[at], value: sample[field] === null ? null : sample[field] / seconds };
+	});
+}
+
+function charts({ history = [], rates = {} }) {
+	const line = (label, tone, field, current) => ({ label, tone, area: /ok|accent/.test(tone), dashed: /bad|warn/.test(tone), points: points(history, field, current), current });
+	const p = (label, tone, field) => {
+		const one = line(label, tone, field);
+		return { ...one, current: latency(one.points.findLast(({ value }) => value !== null)?.value) };
+	};
+	const per = (span, name) => `${rate(rates[span]?.[`${name}_per_second`])}/s`;
+	return h('div.two',
+		card('Deliveries', aside(`5 min: ${per('5m', 'delivered')} · 15 min: ${per('15m', 'delivered')}`), chart({ id: 'rate', label: 'Deliveries per second', minimum: 1, format: rate,
+			series: [line('Delivered', 'ok', 'delivered', per('1m', 'delivered')), line('Failed', 'bad', 'failed', per('1m', 'failed'))] })),
+		card('Latency', aside('from commit to delivery'), chart({ id: 'latency', label: 'Delivery latency', minimum: 0.01, format: latency,
+			series: [p('p50', 'accent', 'p50_seconds'), p('p99', 'warn', 'p99_seconds')] })));
+}
+
+function topicsCard({ items, capped }) {
+	const isOne = new Set(items.map(({ namespace }) => namespace)).size < 2;
+	const shown = (value, tone) => number(count(value, capped), value > 0 && tone);
+	const rows = items.map(({ namespace, topic, ...by }) => [`${namespace}/${topic}`, [
+		h('a.row-link', { href: outbox({ topic, namespace: isOne ? '' : namespace }) }, clip(topic), !isOne && h('span.under', clip(namespace))),
+		shown(by.pending), shown(by.processing), shown(by.failed_pending, 'warn'),
+		by.dead ? h('a.number.bad', { href: address(['dead', 'outbox'], { topic }) }, count(by.dead, capped)) : number('0'),
+		number(by.oldest_age_seconds ? duration(by.oldest_age_seconds) : NONE)]]);
+	return card('Topics', items.length >= 100 && aside('the first 100'), rows.length ? table('Topics', ['Topic:col-main', 'Pending:num', 'In flight:num', 'Retrying:num', 'Dead:num', 'Oldest due:num'], rows)
+		: empty('No messages yet', 'Topics appear here when something is enqueued.', 'messages'));
+}
+
+function breaker({ breaker: name, open_since: since }) {
+	return [pill(...BREAKERS[name] || ['neutral', 'info', name]), name === 'open' && h('span.under', 'since ', when(since)),
+		name === 'half-open' && h('span.under', 'a probe is in flight')];
+}
+
+function sinksCard({ items }) {
+	const rows = items.map((sink) => [sink.name, [
+		[clip(sink.name, { tag: 'strong.clip' }), h('span.under', clip(sink.url, { focusable: true }))], h('div', breaker(sink)),
+		sink.last_error ? h('div', clip(sink.last_error, { focusable: true, tag: 'span.clip.two-lines' }), h('span.under', when(sink.last_error_at))) : h('span.faint', 'none'),
+		number(count(sink.in_flight)), number(count(sink.delivered)), number(count(sink.failed), sink.failed > 0 && 'warn'), when(sink.last_delivery_at)]]);
+	return card('Sinks', aside('since the relay started'), rows.length ? table('Sinks', ['Sink:col-main', 'Breaker', 'Last error:col-wide', 'In flight:num', 'Delivered:num', 'Failed:num', 'Last delivery:num'], rows, 'roomy')
+		: empty('No sinks', 'This process delivers nothing.', 'info'));
+}
+
+function inboxTiles({ pending, active, dead }) {
+	const link = (status) => address(['messages', 'inbox'], { status });
+	if (!pending && !active && !dead) return null;
+	return h('section', { label: 'Inbox' }, h('h2', 'Inbox'), h('div.tiles', tile('Pending', count(pending, true), 'events and jobs', link('pending')),
+		tile('In flight', count(active), 'a handler runs', link('active')),
+		tile('Dead', count(dead, true), deadNote(dead), address(['dead', 'inbox']), dead && 'bad')));
+}
+
+export function overview() {
+	let topics;
+	let sinks;
+	return {
+		title: 'Overview',
+		async load() {
+			[topics, sinks] = await Promise.all([get('topics'), get('sinks')]);
+		},
+		render: () => state.stats && [health(state.stats), tiles(state.stats), charts(state.stats), topics && topicsCard(topics), sinks && sinksCard(sinks), inboxTiles(state.stats.inbox || {})],
+	};
+}
+
+// Workers, leases, sinks, and what the doctor found in the database.
+
+const LEVELS = { problem: ['bad', 'cross', 'Problem'], warning: ['warn', 'alert', 'Warning'], note: ['accent', 'info', 'Note'],
+	skipped: ['neutral', 'circle', 'Skipped'], ok: ['ok', 'check', 'OK'] };
+const ORDER = Object.keys(LEVELS);
+const worker = (id) => clip(id, { focusable: true, tag: 'span.clip.mono' });
+
+const workersCard = (items) => card('Workers of this process', aside(plural(items.length, 'worker')), items.length
+	? table('Workers', ['Worker:col-main', 'Sink', 'State', 'In flight:num', 'Since:num'], items.map((one, at) =>
+		[`${one.worker} ${at}`, [worker(one.worker), clip(one.sink), clip(one.state), number(count(one.in_flight)), when(one.since)]]))
+	: empty('No workers', 'This process has no workers.', 'workers'));
+
+const leasesCard = (items) => card('Leases in the database', aside('of all relays and consumers'), items.length
+	? table('Leases', ['Worker:col-main', 'Table', 'Messages:num', 'Lanes:num', 'Ends:num'], items.map((one) =>
+		[`${one.worker} ${one.table}`, [worker(one.worker), value(one.table), number(count(one.messages)), number(count(one.lanes)), when(one.locked_until)]]))
+	: empty('No leases', 'No message is in flight.', 'lock'));
+
+const finding = ({ check, level, title, detail, advice, command }, at) => h('li.finding', { key: `${check} ${at}`, row: check }, h('div', pill(...LEVELS[level] || ['neutral', 'info', level])),
+	h('div.grow', value(title, 'strong'), ' ', value(check, 'small.faint'), detail && value(detail, 'p'), advice && value(advice, 'p.faint'),
+		command && h('p.command', value(command, 'code'), copyIcon(command, 'the command'))));
+
+function doctorCard(doctor, again) {
+	const items = [...doctor.items].sort((a, b) => ORDER.indexOf(a.level) - ORDER.indexOf(b.level));
+	const wrong = items.filter(({ level }) => level !== 'ok');
+	const fine = plural(items.length - wrong.length, 'check');
+	return card('Doctor', button(null, 'Check again', again, { class: 'quiet' }), wrong.length ? h('ul.findings', wrong.map(finding)) : empty('Nothing is wrong', `${fine} passed.`),
+		wrong.length > 0 && h('details.more', h('summary', `${fine} passed`), h('ul', items.slice(wrong.length).map(finding))));
+}
+
+export function workers() {
+	let found;
+	let sinks;
+	let doctor; // undefined: not asked yet; null: this server has none
+	async function check() {
+		doctor = null;
+		doctor = await get('doctor').catch(() => null);
+		state.redraw();
+	}
+	return {
+		title: 'Workers and database',
+		async load() {
+			if (doctor === undefined) check();
+			[found, sinks] = await Promise.all([get('workers'), get('sinks')]);
+		},
+		render: () => found && [doctor?.items && doctorCard(doctor, check), h('div.two', workersCard(found.items || []), leasesCard(found.leases || [])), sinksCard(sinks)],
+	};
+}

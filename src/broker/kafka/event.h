@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A record of Kafka as an event. */
+#ifndef PR_BROKER_KAFKA_EVENT_H
+#define PR_BROKER_KAFKA_EVENT_H
+
+#include "base/buf.h"
+#include "broker/source.h"
+
+#include <librdkafka/rdkafka.h>
+
+/* Memory that is used again for each. A zeroed struct is ready for use. */
+struct pr_kafka_pen {
+	struct pr_buf headers, key;
+};
+
+/* headers may be NULL. The time is left to the caller. POSTROOM_NOMEM is its only failure. */
+int pr_kafka_add_event(struct pr_kafka_pen *pen, const char *topic,
+		       const rd_kafka_message_t *message, const rd_kafka_headers_t *headers,
+		       struct pr_events *events, struct pr_err *err);
+
+#endif

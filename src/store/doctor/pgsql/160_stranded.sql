@@ -1,0 +1,37 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- check: stranded
+-- title: Every row is reachable by a claim, a sweep or a purge
+-- needs: tables
+WITH found(why, number, command) AS (
+	SELECT 'pending, held behind a key, but without a key', (SELECT count(*) FROM (SELECT FROM {schema}postroom_outbox
+		WHERE apart = 2 AND status = 'pending' AND key IS NULL LIMIT 1000) AS o),
+		'UPDATE {schema}postroom_outbox SET apart = 1 WHERE apart = 2 AND status = ''pending'' AND key IS NULL;'
+	UNION ALL SELECT 'pending, due in more than ten years', (SELECT count(*) FROM (SELECT FROM {schema}postroom_outbox
+		WHERE apart IN (1, 3) AND status = 'pending' AND next_attempt_at > clock_timestamp() + interval '3660 days' LIMIT 1000) AS o),
+		'UPDATE {schema}postroom_outbox SET next_attempt_at = clock_timestamp() WHERE apart IN (1, 3) AND status = ''pending'' AND next_attempt_at > clock_timestamp() + interval ''3660 days'';'
+	UNION ALL SELECT 'leased for more than a week', (SELECT count(*) FROM (SELECT FROM {schema}postroom_outbox
+		WHERE status = 'processing' AND locked_until > clock_timestamp() + interval '7 days' LIMIT 1000) AS o),
+		'UPDATE {schema}postroom_outbox SET locked_until = clock_timestamp() WHERE status = ''processing'' AND locked_until > clock_timestamp() + interval ''7 days'';'
+	UNION ALL SELECT 'delivered without a delivered_at, so never purged', (SELECT count(*) FROM (SELECT FROM {schema}postroom_outbox
+		WHERE status = 'delivered' AND delivered_at IS NULL LIMIT 1000) AS o),
+		'UPDATE {schema}postroom_outbox SET delivered_at = updated_at WHERE status = ''delivered'' AND delivered_at IS NULL;'
+	UNION ALL SELECT 'in the history without a delivered_at, so never purged', (SELECT count(*) FROM (SELECT FROM {schema}postroom_history
+		WHERE delivered_at IS NULL LIMIT 1000) AS h),
+		'UPDATE {schema}postroom_history SET delivered_at = clock_timestamp() WHERE delivered_at IS NULL;'
+	UNION ALL SELECT 'pending in the inbox, held behind a key, but without a key', (SELECT count(*) FROM (SELECT FROM {schema}postroom_inbox
+		WHERE apart = 2 AND status = 'pending' AND key IS NULL LIMIT 1000) AS i),
+		'UPDATE {schema}postroom_inbox SET apart = 1 WHERE apart = 2 AND status = ''pending'' AND key IS NULL;'
+	UNION ALL SELECT 'leased in the inbox for more than a week', (SELECT count(*) FROM (SELECT FROM {schema}postroom_inbox
+		WHERE status = 'active' AND locked_until > clock_timestamp() + interval '7 days' LIMIT 1000) AS i),
+		'UPDATE {schema}postroom_inbox SET locked_until = clock_timestamp() WHERE status = ''active'' AND locked_until > clock_timestamp() + interval ''7 days'';'
+)
+SELECT 'problem' AS level, format('%s%s stranded rows: %s', number, CASE WHEN number = 1000 THEN ' or more' END, why) AS title,
+	'No claim, sweep or purge will ever find them. Somebody has changed the columns by hand.' AS detail,
+	'The owner of the tables looks at the rows and runs the command.' AS advice, command, false AS fix
+FROM found WHERE number > 0
+UNION ALL
+SELECT 'problem', format('%s of 64 lanes are missing', 64 - count(DISTINCT lane)),
+	'Messages whose key belongs to a missing lane are never claimed.', 'The owner of the tables runs the command.',
+	'INSERT INTO {schema}postroom_lanes (lane, lease) SELECT n, coalesce((SELECT lease FROM {schema}postroom_lanes LIMIT 1), ''row'') '
+		'FROM generate_series(1, 64) AS n WHERE n NOT IN (SELECT lane FROM {schema}postroom_lanes);', false
+FROM {schema}postroom_lanes WHERE lane BETWEEN 1 AND 64 HAVING count(DISTINCT lane) < 64

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bounded figures for metrics and dashboards, and the leases of the moment.
+ *
+ * 1. Counts stop at the cap. They read entries of partial indexes, in the order of the index, so that
+ *    a table of any size costs no more.
+ * 2. Figures by topic need the rows: they cover the first SHARE-th part of the cap of each state.
+ * 3. The statements do not share a snapshot: a message that moves meanwhile may be counted twice.
+ */
+#include "store/pgsql/pgsql.h"
+
+#include <string.h>
+
+#define SHARE 100
+#define DOING "collecting figures"
+
+#define OUTBOX "FROM {schema}postroom_outbox WHERE "
+#define INBOX "FROM {schema}postroom_inbox WHERE "
+
+/* When something became due, and its age counts from: what was claimed before is as old as it is. */
+#define SINCE                                                                                      \
+	"CASE WHEN claims > 0 THEN created_at WHEN next_attempt_at <= clock_timestamp() "          \
+	"THEN greatest(created_at, next_attempt_at) END"
+
+/*
+ * Messages that wait for their turn without, and with, a key; in lanes one index has both. In no
+ * order: an order by an expression could not be had from the index alone.
+ */
+static const struct state {
+	const char *index, *condition;
+} unkeyed = { "postroom_outbox_turn", "key IS NULL AND apart = 0 AND status = 'pending'" },
+  keyed = { "postroom_outbox_keyed", "key IS NOT NULL AND apart = 0 AND status = 'pending'" },
+  in_lanes = { "postroom_outbox_lane", "apart = 0 AND status = 'pending'" },
+  dead = { "postroom_outbox_dead", "status = 'dead'" };
+/* In flight in lanes: they look as if they were waiting. */
+static const char flying[] =
+	"SELECT coalesce(sum(cardinality(in_flight)), 0)::bigint FROM {schema}postroom_lanes";
+/* Delayed or failed; then the failed, the scheduled, the due, and the oldest age of them. */
+static const char delayed[] =
+	"SELECT count(*), count(*) FILTER (WHERE attempts > 0), "
+	"count(*) FILTER (WHERE attempts = 0 AND next_attempt_at > clock_timestamp()), "
+	"count(*) FILTER (WHERE next_attempt_at <= clock_timestamp()), " PG_TIME("min(" SINCE ")")
+	" FROM (SELECT attempts, claims, created_at, next_attempt_at " OUTBOX
+	"apart IN (1, 3) AND status = 'pending' ORDER BY next_attempt_at, seq LIMIT $1::bigint) AS c";
+static const char held[] =
+	"SELECT count(*), count(*) FILTER (WHERE attempts > 0), 0, 0, " PG_TIME("min(created_at)")
+	" FROM (SELECT attempts, created_at " OUTBOX "apart = 2 AND status = 'pending' "
+	"ORDER BY key, topic, namespace, seq LIMIT $1::bigint) AS c";
+static const char leased[] =
+	"SELECT count(*), " PG_TIME("min(created_at)") " FROM (SELECT created_at " OUTBOX
+	"status = 'processing' ORDER BY locked_until LIMIT $1::bigint) AS c";
+static const char oldest_unkeyed[] =
+	"SELECT " PG_TIME("greatest(created_at, next_attempt_at)") " " OUTBOX
+	"key IS NULL AND apart = 0 AND status = 'pending' AND $1::bigint > 0 "
+	"ORDER BY next_attempt_at, seq LIMIT 1";
+/* The first of each lane, from its low-water mark on. */
+#define OLDEST_OF_LANES(which)                                                                     \
+	"SELECT " PG_TIME("min(greatest(o.created_at, o.next_attempt_at))") " FROM "               \
+	PG_ALL_LANES " AS l CROSS JOIN LATERAL (SELECT created_at, next_attempt_at "               \
+	"FROM {schema}postroom_outbox AS o WHERE " PG_LANE_OF("o.") " = l.lane "                   \
+	"AND o.seq >= l.floor AND " which "o.apart = 0 AND o.status = 'pending' "                  \
+	"AND $1::bigint > 0 ORDER BY o.seq LIMIT 1) AS o"
+static const char oldest_keyed[] = OLDEST_OF_LANES("o.key IS NOT NULL AND ");
+static const char oldest_in_lanes[] = OLDEST_OF_LANES("");
+static const char inbox_pending[] =
+	"SELECT count(*), " PG_TIME("min(" SINCE ")") " FROM (SELECT claims, created_at, "
+	"next_attempt_at " INBOX "apart IN (1, 3) AND status = 'pending' "
+	"ORDER BY namespace, next_attempt_at, seq LIMIT $1::bigint) AS c";
+static const char inbox_held[] =
+	"SELECT count(*) FROM (SELECT " INBOX "apart = 2 AND status = 'pending' "
+	"ORDER BY key, topic, namespace, seq LIMIT $1::bigint) AS c";
+static const char inbox_active[] =
+	"SELECT count(*), " PG_TIME("min(created_at)") " FROM (SELECT created_at " INBOX
+	"status = 'active' ORDER BY locked_until LIMIT $1::bigint) AS c";
+static const char inbox_dead[] = "SELECT count(*) FROM (SELECT " INBOX
+				 "status = 'dead' ORDER BY seq LIMIT $1::bigint) AS c";
+static const char size[] =
+	"SELECT pg_total_relation_size('{schema}postroom_outbox'), "
+	"pg_stat_get_dead_tuples('{schema}postroom_outbox'::regclass), " PG_TIME("clock_timestamp()");
+
+struct collecting {
+	struct pgsql_store *store;
+	int64_t cap;
+	struct pr_gauges *gauges;
+	int64_t since_us, inbox_since_us; /* INT64_MAX: nothing waits */
+	struct pr_err *err;
+};
+
+/* Runs sql with the cap as its only parameter, if it has one; reads up to five numbers, 0 for NULL. */
+static int read_numbers(struct collecting *collecting, const char *sql, int64_t numbers[5])
+{
+	PR_CLEANUP_QUERY struct pr_query query = { .mark = '$' };
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+
+	pr_query_put(&query, sql);
+	if (strstr(sql, "$1"))
+		query.values[query.count++].number = collecting->cap;
+	result = pr_pgsql_ask(collecting->store, NULL, &query, DOING, collecting->err);
+	if (!result)
+		return collecting->err->status;
+	memset(numbers, 0, 5 * sizeof(*numbers));
+	for (int i = 0; PQntuples(result) > 0 && i < PQnfields(result); i++)
+		numbers[i] = pr_pgsql_number_at(result, 0, i);
+	return POSTROOM_OK;
+}
+
+/*
+ * Counts a state that may have many messages, up to the cap. To skip them is faster than to count
+ * them, so if vacuum has found about as many as the cap, the query skips them first.
+ */
+static int count_state(struct collecting *collecting, const struct state *state, int64_t *ret)
+{
+	PR_CLEANUP_BUF struct pr_buf hint = { 0 }, probe = { 0 }, count = { 0 };
+	int64_t numbers[5];
+	int status;
+
+	pr_buf_printf(&hint,
+		      "SELECT reltuples::bigint FROM pg_class "
+		      "WHERE oid = to_regclass('{schema}%s')",
+		      state->index);
+	pr_buf_printf(&probe, "SELECT 1 " OUTBOX "%s LIMIT 1 OFFSET $1::bigint - 1",
+		      state->condition);
+	pr_buf_printf(&count, "SELECT count(*) FROM (SELECT " OUTBOX "%s LIMIT $1::bigint) AS c",
+		      state->condition);
+	if (hint.failed || probe.failed || count.failed)
+		return pr_err_nomem(collecting->err);
+	status = read_numbers(collecting, hint.data, numbers);
+	if (status >= 0 && numbers[0] >= collecting->cap - collecting->cap / 10) {
+		status = read_numbers(collecting, probe.data, numbers);
+		if (status >= 0 && numbers[0] == 1) {
+			*ret = collecting->cap;
+			return POSTROOM_OK;
+		}
+	}
+	if (status >= 0)
+		status = read_numbers(collecting, count.data, numbers);
+	if (status >= 0)
+		*ret = numbers[0];
+	return status;
+}
+
+static void note_since(int64_t *since_us, int64_t us)
+{
+	if (us > 0 && us < *since_us)
+		*since_us = us;
+}
+
+/* Adds a count that stops at the cap. */
+static void add(struct collecting *collecting, int64_t *to, int64_t number)
+{
+	collecting->gauges->capped |= number >= collecting->cap;
+	*to += number;
+}
+
+static int collect_ready(struct collecting *collecting)
+{
+	bool lanes = collecting->store->kind == PR_LEASE_LANE;
+	struct pr_gauges *gauges = collecting->gauges;
+	int64_t numbers[5] = { 0 }, ready = 0, more = 0;
+	int status = count_state(collecting, lanes ? &in_lanes : &unkeyed, &more);
+
+	if (status < 0)
+		return status;
+	add(collecting, &ready, more);
+	if (!lanes) {
+		/* Beyond the cap there is nothing to count. */
+		more = 0;
+		if (ready < collecting->cap)
+			status = count_state(collecting, &keyed, &more);
+		if (status < 0)
+			return status;
+		add(collecting, &ready, more);
+		status = read_numbers(collecting, oldest_unkeyed, numbers);
+		note_since(&collecting->since_us, numbers[0]);
+	}
+	if (status >= 0)
+		status = read_numbers(collecting, lanes ? oldest_in_lanes : oldest_keyed, numbers);
+	if (status < 0)
+		return status;
+	note_since(&collecting->since_us, numbers[0]);
+	status = read_numbers(collecting, flying, numbers);
+	if (status < 0)
+		return status;
+	gauges->processing += numbers[0];
+	ready = ready > numbers[0] ? ready - numbers[0] : 0;
+	gauges->pending += ready;
+	gauges->due += ready;
+	return POSTROOM_OK;
+}
+
+static int collect_outbox(struct collecting *collecting)
+{
+	struct pr_gauges *gauges = collecting->gauges;
+	const char *const waiting[] = { delayed, held };
+	int64_t numbers[5];
+	int status = collect_ready(collecting);
+
+	for (size_t i = 0; status >= 0 && i < sizeof(waiting) / sizeof(waiting[0]); i++) {
+		status = read_numbers(collecting, waiting[i], numbers);
+		if (status < 0)
+			return status;
+		add(collecting, &gauges->pending, numbers[0]);
+		gauges->failed_pending += numbers[1];
+		gauges->scheduled += numbers[2];
+		gauges->due += numbers[3];
+		note_since(&collecting->since_us, numbers[4]);
+	}
+	if (status >= 0)
+		status = read_numbers(collecting, leased, numbers);
+	if (status < 0)
+		return status;
+	add(collecting, &gauges->processing, numbers[0]);
+	note_since(&collecting->since_us, numbers[1]);
+	status = count_state(collecting, &dead, &numbers[0]);
+	if (status >= 0)
+		add(collecting, &gauges->dead, numbers[0]);
+	return status;
+}
+
+static int collect_inbox(struct collecting *collecting)
+{
+	struct pr_gauges *gauges = collecting->gauges;
+	const struct {
+		const char *sql;
+		int64_t *to;
+		bool aged;
+	} parts[] = {
+		{ inbox_pending, &gauges->inbox_pending, true },
+		{ inbox_held, &gauges->inbox_pending, false },
+		{ inbox_active, &gauges->inbox_active, true },
+		{ inbox_dead, &gauges->inbox_dead, false },
+	};
+	int status = POSTROOM_OK;
+
+	for (size_t i = 0; status >= 0 && i < sizeof(parts) / sizeof(parts[0]); i++) {
+		int64_t numbers[5];
+
+		status = read_numbers(collecting, parts[i].sql, numbers);
+		if (status < 0)
+			return status;
+		add(collecting, parts[i].to, numbers[0]);
+		if (parts[i].aged)
+			note_since(&collecting->inbox_since_us, numbers[1]);
+	}
+	return status;
+}
+
+/* Of each state as many rows as the share allows, by topic. */
+#define SAMPLE(state, columns, condition, order)                                                   \
+	"(SELECT '" state "' AS state, " columns " " condition " ORDER BY " order                  \
+	" LIMIT $1::bigint)"
+#define OUTBOX_COLUMNS "namespace, topic, attempts, claims, created_at, next_attempt_at"
+#define INBOX_COLUMNS "NULL::text, handler_name, attempts, claims, created_at, next_attempt_at"
+#define BY_TOPIC                                                                                   \
+	"SELECT namespace, topic, count(*) FILTER (WHERE state = 'p'), "                           \
+	"count(*) FILTER (WHERE state = 'l'), "                                                    \
+	"count(*) FILTER (WHERE state = 'p' AND attempts > 0), "                                   \
+	"count(*) FILTER (WHERE state = 'd'), " PG_TIME("min(CASE WHEN state = 'l' "               \
+	"THEN created_at WHEN state = 'p' THEN " SINCE " END)") ", "                               \
+	PG_TIME("clock_timestamp()") ", sum(count(*)) OVER () FROM ("
+#define BY_TOPIC_END                                                                               \
+	") AS sample(state, namespace, topic, attempts, claims, created_at, next_attempt_at) "     \
+	"GROUP BY 1, 2 ORDER BY count(*) DESC, 1, 2 LIMIT $2::int"
+
+static const char outbox_topics[] = BY_TOPIC
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart = 0 AND key IS NULL AND status = 'pending'",
+	       "next_attempt_at, seq") " UNION ALL "
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart = 0 AND key IS NOT NULL AND status = 'pending'",
+	       PG_LANE_OF("") ", seq") " UNION ALL "
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart IN (1, 3) AND status = 'pending'",
+	       "next_attempt_at, seq") " UNION ALL "
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart = 2 AND status = 'pending'",
+	       "key, topic, namespace, seq") " UNION ALL "
+	SAMPLE("l", OUTBOX_COLUMNS, OUTBOX "status = 'processing'", "locked_until") " UNION ALL "
+	SAMPLE("d", OUTBOX_COLUMNS, OUTBOX "status = 'dead'", "id DESC") BY_TOPIC_END;
+static const char outbox_topics_of_lanes[] = BY_TOPIC
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart = 0 AND status = 'pending'",
+	       PG_LANE_OF("") ", seq") " UNION ALL "
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart IN (1, 3) AND status = 'pending'",
+	       "next_attempt_at, seq") " UNION ALL "
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart = 2 AND status = 'pending'",
+	       "key, topic, namespace, seq") " UNION ALL "
+	SAMPLE("l", OUTBOX_COLUMNS, OUTBOX "status = 'processing'", "locked_until") " UNION ALL "
+	SAMPLE("d", OUTBOX_COLUMNS, OUTBOX "status = 'dead'", "id DESC") BY_TOPIC_END;
+static const char inbox_handlers[] = BY_TOPIC
+	SAMPLE("p", INBOX_COLUMNS, INBOX "apart IN (1, 3) AND status = 'pending'",
+	       "namespace, next_attempt_at, seq") " UNION ALL "
+	SAMPLE("p", INBOX_COLUMNS, INBOX "apart = 2 AND status = 'pending'",
+	       "key, topic, namespace, seq") " UNION ALL "
+	SAMPLE("l", INBOX_COLUMNS, INBOX "status = 'active'", "locked_until") " UNION ALL "
+	SAMPLE("d", INBOX_COLUMNS, INBOX "status = 'dead'", "seq DESC") BY_TOPIC_END;
+
+static int collect_topics(struct collecting *collecting, postroom_table table, const char *sql,
+			  pr_topic_gauges_fn fn, void *context)
+{
+	PR_CLEANUP_QUERY struct pr_query query = { .mark = '$' };
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pr_gauges *gauges = collecting->gauges;
+	int64_t part = collecting->cap / SHARE > 0 ? collecting->cap / SHARE : 1, seen = 0;
+
+	pr_query_put(&query, sql);
+	query.values[query.count++].number = part;
+	query.values[query.count++].number = PR_GAUGES_TOPICS;
+	result = pr_pgsql_ask(collecting->store, NULL, &query, DOING, collecting->err);
+	if (!result)
+		return collecting->err->status;
+	for (int row = 0; row < PQntuples(result); row++) {
+		int64_t since_us = pr_pgsql_number_at(result, row, 6);
+		struct pr_topic_gauges topic = {
+			.table = table,
+			.ns = pr_pgsql_text_at(result, row, 0),
+			.topic = pr_pgsql_text_at(result, row, 1),
+			.pending = pr_pgsql_number_at(result, row, 2),
+			.processing = pr_pgsql_number_at(result, row, 3),
+			.failed_pending = pr_pgsql_number_at(result, row, 4),
+			.dead = pr_pgsql_number_at(result, row, 5),
+			.oldest_age_us =
+				since_us > 0 ? pr_pgsql_number_at(result, row, 7) - since_us : -1,
+		};
+
+		seen = pr_pgsql_number_at(result, row, 8);
+		fn(context, &topic);
+	}
+	gauges->topics_capped |= PQntuples(result) == PR_GAUGES_TOPICS;
+	if (table == POSTROOM_OUTBOX)
+		gauges->topics_capped |= seen < gauges->pending + gauges->dead;
+	else
+		gauges->topics_capped |= seen < gauges->inbox_pending + gauges->inbox_dead;
+	return POSTROOM_OK;
+}
+
+int pr_pgsql_collect(struct postroom_store *base, int64_t cap, struct pr_gauges *ret,
+		     pr_topic_gauges_fn fn, void *context, struct pr_err *err)
+{
+	struct pr_gauges gauges = { .oldest_age_us = -1, .inbox_oldest_age_us = -1 };
+	struct collecting collecting = { .store = pgsql_store(base), .cap = cap, .gauges = &gauges,
+					 .since_us = INT64_MAX, .inbox_since_us = INT64_MAX,
+					 .err = err };
+	bool lanes;
+	int64_t numbers[5];
+	int status = pr_pgsql_force_index_scans(collecting.store, err);
+
+	if (status >= 0)
+		status = pr_pgsql_load_lease_kind(collecting.store, err);
+	lanes = collecting.store->kind == PR_LEASE_LANE;
+	if (status >= 0)
+		status = collect_outbox(&collecting);
+	if (status >= 0)
+		status = collect_inbox(&collecting);
+	if (status >= 0 && fn)
+		status = collect_topics(&collecting, POSTROOM_OUTBOX,
+					lanes ? outbox_topics_of_lanes : outbox_topics, fn, context);
+	if (status >= 0 && fn)
+		status = collect_topics(&collecting, POSTROOM_INBOX, inbox_handlers, fn, context);
+	if (status >= 0)
+		status = read_numbers(&collecting, size, numbers);
+	if (status < 0)
+		return status;
+	gauges.table_bytes = numbers[0];
+	gauges.dead_tuples = numbers[1];
+	if (collecting.since_us != INT64_MAX)
+		gauges.oldest_age_us = numbers[2] > collecting.since_us ?
+					       numbers[2] - collecting.since_us :
+					       0;
+	if (collecting.inbox_since_us != INT64_MAX)
+		gauges.inbox_oldest_age_us = numbers[2] > collecting.inbox_since_us ?
+						     numbers[2] - collecting.inbox_since_us :
+						     0;
+	*ret = gauges;
+	return POSTROOM_OK;
+}
+
+static const char live_leases[] =
+	"SELECT locked_by, 0, count(*), 0, " PG_TIME("max(locked_until)") " " OUTBOX
+	"status = 'processing' AND locked_until > (SELECT clock_timestamp()) GROUP BY locked_by "
+	"UNION ALL SELECT locked_by, 0, sum(cardinality(in_flight))::bigint, count(*), "
+	PG_TIME("max(locked_until)") " FROM {schema}postroom_lanes "
+	"WHERE locked_until > (SELECT clock_timestamp()) GROUP BY locked_by "
+	"UNION ALL SELECT locked_by, 1, count(*), 0, " PG_TIME("max(locked_until)") " " INBOX
+	"status = 'active' AND locked_until > (SELECT clock_timestamp()) GROUP BY locked_by "
+	"ORDER BY 2, 1, 4";
+
+int pr_pgsql_leases(struct postroom_store *base, pr_lease_fn fn, void *context, struct pr_err *err)
+{
+	PR_CLEANUP_QUERY struct pr_query query = { .mark = '$' };
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+
+	pr_query_put(&query, live_leases);
+	result = pr_pgsql_ask(pgsql_store(base), NULL, &query, "reading leases", err);
+	if (!result)
+		return err->status;
+	for (int row = 0; row < PQntuples(result); row++) {
+		const struct pr_lease_view lease = {
+			.worker = pr_pgsql_text_at(result, row, 0),
+			.table = pr_pgsql_number_at(result, row, 1) ? POSTROOM_INBOX :
+								      POSTROOM_OUTBOX,
+			.messages = pr_pgsql_number_at(result, row, 2),
+			.lanes = pr_pgsql_number_at(result, row, 3),
+			.locked_until_us = pr_pgsql_number_at(result, row, 4),
+		};
+
+		fn(context, &lease);
+	}
+	return POSTROOM_OK;
+}

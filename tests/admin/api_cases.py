@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API answers, for either database: test_api.py and pgsql/test_admin.py run these."""
+import csv
+import io
+import json
+import socket
+
+from conftest import wait_until
+from serving import make_dead, read_all, serve
+
+STATES = ('pending', 'processing', 'failed_pending', 'scheduled', 'due', 'dead', 'backlog')
+
+
+def serve_idle(postroom, *args, **options):
+    """A relay that delivers nothing of what the tests enqueue."""
+    return serve(postroom, '--to', 'null:', '--namespace', 'none', *args, **options)
+
+
+def H1_probes_return_their_status(postroom):
+    admin = serve_idle(postroom)
+    for path in ('/livez', '/readyz'):
+        assert admin.get(path) == {'status': 'ok', 'reason': None}
+    assert admin.get('/healthz') == {'status': 'healthy', 'reasons': []}
+    assert admin('HEAD', '/livez').code == 200 and admin('HEAD', '/livez').body == b''
+    assert postroom.ok('health', f'http://127.0.0.1:{admin.port}').out == 'healthy\n'
+    assert postroom.ok('health', '--json', f'http://127.0.0.1:{admin.port}/').object['status'] == 'healthy'
+    assert postroom.ok('health', f'http://127.0.0.1:{admin.port}/readyz').out == 'ok\n'
+
+
+def H1_thresholds_decide_health(postroom):
+    make_dead(postroom, 3)
+    env = {'POSTROOM_HEALTH_DEAD_DEGRADED': '3', 'POSTROOM_HEALTH_DEAD_UNHEALTHY': '5'}
+    admin = serve_idle(postroom, env=env)
+    health = wait_until(lambda: (answer := admin.get('/healthz'))['reasons'] and answer, 'a reason')
+    assert health['status'] == 'degraded'
+    assert health['reasons'] == [{'component': 'dead', 'status': 'degraded', 'value': 3, 'threshold': 3,
+                                  'message': '3 dead messages; the threshold is 3'}]
+    assert postroom.ok('health', f'http://127.0.0.1:{admin.port}').out == 'degraded\n'
+    assert admin.get('/api/v1/stats')['status'] == 'degraded'
+    admin.stop()
+    admin = serve_idle(postroom, env={'POSTROOM_HEALTH_DEAD_UNHEALTHY': '3'})
+    wait_until(lambda: admin('GET', '/healthz').code == 503, 'the relay to be unhealthy')
+    assert admin('GET', '/readyz').code == 200
+    result = postroom('health', f'http://127.0.0.1:{admin.port}')
+    assert (result.code, result.out) == (1, 'unhealthy\n')
+
+
+def H1_dead_sink_degrades_and_stays_ready(postroom):
+    postroom.enqueue('t')
+    admin = serve(postroom, '--to', 'http://127.0.0.1:1/')
+    health = wait_until(lambda: (answer := admin.get('/healthz'))['reasons'] and answer, 'a reason')
+    assert health['status'] == 'degraded' and health['reasons'][0]['component'] == 'sink'
+    assert admin('GET', '/readyz').code == 200
+    sink = wait_until(lambda: (found := admin.get('/api/v1/sinks')['items'][0])['last_error'] and found, 'an error')
+    assert sink['breaker'] in ('open', 'half-open') and sink['open_since'] and sink['last_error_at']
+    assert sink['url'] == 'http://127.0.0.1:1/'
+
+
+def P1_stats_and_topics_count(postroom):
+    make_dead(postroom, 2)
+    postroom.enqueue('a.b')
+    postroom.enqueue('a.b', '{}', '--delay', '1h')
+    admin = serve_idle(postroom)
+    stats = admin.get('/api/v1/stats')
+    assert {name: stats[name] for name in STATES} == {'pending': 2, 'processing': 0, 'failed_pending': 0, 'scheduled': 1,
+                                                      'due': 1, 'dead': 2, 'backlog': 2}
+    assert stats['capped'] is False and stats['oldest_age_seconds'] >= 0
+    assert set(stats['rates']) == {'1m', '5m', '15m'}
+    assert stats['database'] == ('postgres' if 'postgres' in postroom.db else 'sqlite')
+    topics = {item['topic']: item for item in admin.get('/api/v1/topics')['items']}
+    assert topics['a.b']['pending'] == 2 and topics['orders.created']['dead'] == 2
+
+
+def P1_workers_and_leases_are_listed(postroom):
+    postroom.enqueue('t')
+    admin = serve(postroom, '--to', 'exec:sleep 100', '--publish-timeout', '15s')
+    answer = wait_until(lambda: (found := admin.get('/api/v1/workers'))['leases'] and found, 'a lease')
+    lease = answer['leases'][0]
+    assert lease['table'] == 'outbox' and lease['messages'] == 1
+    assert lease['worker'] in [item['worker'] for item in answer['items']]
+    assert wait_until(lambda: any(item['in_flight'] for item in admin.get('/api/v1/workers')['items']))
+
+
+def P1_list_filters_and_pages(postroom):
+    ids = [postroom.enqueue(f't.{n % 2}', '{}', '--key', f'k{n}', '--namespace', 'n1' if n < 3 else 'default')
+           for n in range(7)][::-1]
+    admin = serve_idle(postroom)
+
+    def found(query):
+        return [item['id'] for item in admin.get(f'/api/v1/outbox?{query}')['items']]
+    assert found('') == ids
+    assert found('topic=t.1') == ids[1::2] and found('topic=t.*') == ids and found('topic=T.*') == []
+    assert found('namespace=n1') == ids[4:] and found('key=k3') == [ids[3]] and found(f'id={ids[2]}') == [ids[2]]
+    assert found('status=pending') == ids and found('status=dead') == []
+    assert found('created_from=2001-01-01') == ids and found('created_to=2001-01-01T00:00:00Z') == []
+    assert found('page=2&page_size=3') == ids[3:6] and found('page=3&page_size=3') == ids[6:]
+    assert found('topic=&status=') == ids
+    page = admin.get('/api/v1/outbox?page_size=3')
+    assert (page['page'], page['page_size'], page['total'], page['total_capped']) == (1, 3, 7, False)
+    page = admin.get(f'/api/v1/outbox?page_size=4&after={page["next_after"]}')
+    assert page == admin.get(f'/api/v1/outbox?page_size=4&after={ids[2]}')
+    assert [item['id'] for item in page['items']] == ids[3:] and page['next_after'] is None
+    row = page['items'][0]
+    assert 'payload' not in row and 'headers' not in row and row['key'] == 'k3' and row['delivered_at'] is None
+    assert admin('GET', '/api/v1/outbox?after=01900000-0000-7000-8000-000000000000').code == 404
+
+
+def P1_message_is_shown_exactly(postroom):
+    id = postroom.enqueue('t', '{"n": 9007199254740993}', '--header', 'a=ü')
+    admin = serve_idle(postroom)
+    row = admin.get(f'/api/v1/outbox/{id}')
+    assert row['id'] == id and '9007199254740993' in row['payload_text']
+    assert row['headers'] == {'a': 'ü'} and row['body_base64'] is None and row['attempts_log'] == []
+    assert admin.get(f'/api/v1/outbox/{id.upper()}')['id'] == id
+    missing = admin('GET', '/api/v1/outbox/01900000-0000-7000-8000-000000000000')
+    assert (missing.code, missing.error) == (404, 'not_found')
+    assert admin('GET', '/api/v1/outbox/not-a-uuid').code in (400, 404)
+
+
+def P1_dead_letters_are_grouped_by_cause(postroom):
+    make_dead(postroom, 3, 'a', 'exit 3')
+    make_dead(postroom, 2, 'b', 'exit 4')
+    admin = serve_idle(postroom)
+    answer = admin.get('/api/v1/outbox/groups?status=dead')
+    assert answer['capped'] is False
+    assert [(item['topic'], item['count'], item['fingerprint']) for item in answer['items']] == [
+        ('a', 3, 'exit status <n>'), ('b', 2, 'exit status <n>')]
+    group = answer['items'][0]
+    assert group['example_error'] == 'exit status 3' and group['first_at'] <= group['last_at']
+    found = admin.get('/api/v1/outbox?status=dead&topic=b&fingerprint=exit+status+%3Cn%3E')
+    assert found['total'] == 2
+    assert admin.get('/api/v1/outbox?error=STATUS%203')['total'] == 3
+
+
+def P1_retry_and_delete_change_only_matching_messages(postroom):
+    make_dead(postroom, 3, 'a')
+    make_dead(postroom, 2, 'b')
+    admin = serve_idle(postroom)
+    tried = admin.post('/api/v1/outbox/retry', {'filter': {'topic': 'a'}, 'dry_run': True})
+    assert (tried['matched'], tried['done'], len(tried['examples'])) == (3, 0, 3)
+    assert admin.get('/api/v1/outbox?status=dead')['total'] == 5
+    assert admin.post('/api/v1/outbox/retry', {'filter': {'topic': 'a'}, 'limit': 2}) == {
+        'matched': 3, 'done': 2, 'more': True}
+    assert admin.post('/api/v1/outbox/retry', {'filter': {'topic': 'a', 'status': 'dead'}}) == {
+        'matched': 1, 'done': 1, 'more': False}
+    assert admin.get('/api/v1/outbox?status=pending')['total'] == 3
+    assert admin.post('/api/v1/outbox/delete', {'filter': {'status': 'dead'}, 'rate': 1}) == {
+        'matched': 2, 'done': 1, 'more': True}
+    assert admin.post('/api/v1/outbox/delete', {'filter': {'status': 'dead'}})['done'] == 1
+    assert admin.get('/api/v1/outbox')['total'] == 3
+    # Only finished messages can be deleted, only dead ones retried.
+    for path, filter in (('delete', {}), ('delete', {'status': 'pending'}), ('retry', {'status': 'pending'})):
+        answer = admin('POST', f'/api/v1/outbox/{path}', {'filter': filter})
+        assert (answer.code, answer.error) == (400, 'bad_body'), filter
+
+
+def P1_one_message_is_retried_or_deleted(postroom):
+    dead, other = make_dead(postroom, 2)
+    pending = postroom.enqueue('later')
+    admin = serve_idle(postroom)
+    assert admin.post(f'/api/v1/outbox/{dead}/retry') == {'id': dead, 'status': 'pending'}
+    assert postroom.show(dead)['status'] == 'pending'
+    again = admin('POST', f'/api/v1/outbox/{dead}/retry')
+    assert (again.code, again.error) == (409, 'conflict') and b'pending' in again.body
+    answer = admin('DELETE', f'/api/v1/outbox/{other}')
+    assert answer.json == {'id': other, 'deleted': True}
+    assert admin('DELETE', f'/api/v1/outbox/{other}').code == 404
+    assert admin('DELETE', f'/api/v1/outbox/{pending}').error == 'conflict'
+    assert postroom.show(pending)['status'] == 'pending'
+
+
+def P1_export_streams_every_row(postroom):
+    lines = [json.dumps({'topic': 't', 'payload': {'n': n, 'fill': 'x' * 3000}}) for n in range(300)]
+    postroom.ok('enqueue', '--ndjson', '-', input='\n'.join(lines))
+    postroom.enqueue('odd', '{}', '--key', '=1+1,"x"\n2')
+    admin = serve_idle(postroom)
+    rows = [json.loads(line) for line in admin('GET', '/api/v1/outbox.ndjson').body.splitlines()]
+    assert [json.loads(row['payload_text'])['n'] for row in rows[1:]] == list(range(299, -1, -1))
+    assert len({row['id'] for row in rows}) == 301
+    answer = admin('GET', '/api/v1/outbox.csv')
+    assert answer.headers['Content-Disposition'] == 'attachment; filename="outbox.csv"'
+    table = list(csv.DictReader(io.StringIO(answer.body.decode(), newline='')))
+    assert [row['id'] for row in table] == [row['id'] for row in rows]
+    assert table[0]['key'] == '\'=1+1,"x"\n2'  # a spreadsheet must not run it
+    assert len(admin('GET', '/api/v1/outbox.csv?topic=t&limit=7').body.splitlines()) == 8
+    assert admin('GET', '/api/v1/inbox.ndjson').body == b''
+
+
+def P1_export_continues_after_deleted_rows(postroom, sql):
+    lines = [json.dumps({'topic': 't', 'payload': {'n': n, 'fill': 'x' * 100000}}) for n in range(200)]
+    postroom.ok('enqueue', '--ndjson', '-', input='\n'.join(lines))
+    admin = serve_idle(postroom)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect((admin.host, admin.port))
+        connection.sendall(b'GET /api/v1/outbox.ndjson HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n')
+        start = connection.recv(100)
+        # Its last row is among them, whichever it is.
+        sql('DELETE FROM postroom_outbox WHERE seq > (SELECT min(seq) FROM postroom_outbox)')
+        whole = start + read_all(connection)
+    assert whole.startswith(b'HTTP/1.1 200') and whole.endswith(b'0\r\n\r\n'), whole[-300:]
+    assert whole.count(b'"payload_text"') < 200
+
+
+def P1_page_continues_after_deleted_rows(postroom, sql):
+    ids = [postroom.enqueue('t', '{"n": %d}' % n) for n in range(6)]
+    admin = serve_idle(postroom)
+    page = admin.get('/api/v1/outbox?page_size=2')
+    sql('DELETE FROM postroom_outbox WHERE seq > (SELECT min(seq) FROM postroom_outbox) + 2')
+    page = admin.get(f'/api/v1/outbox?page_size=2&after={page["next_after"]}')
+    assert [item['id'] for item in page['items']] == ids[2:0:-1]
+    # In a list that is sorted by delivery, too.
+    postroom.ok('relay', '--drain', '--to', 'null:')
+    page = admin.get('/api/v1/outbox?status=delivered&page_size=1')
+    first = page['items'][0]['id']
+    assert admin('DELETE', f'/api/v1/outbox/{first}').code == 200
+    rest = admin.get(f'/api/v1/outbox?status=delivered&after={page["next_after"]}')
+    assert {item['id'] for item in rest['items']} == set(ids[:3]) - {first}
+    for after in ('x', f'{first}.', f'{first}.1', f'{first}.1.', f'{first}.-1.1', f'{first}.1.1.1', f'{first}.1.1x',
+                  f'{first}.{"9" * 19}.1'):
+        assert admin('GET', f'/api/v1/outbox?after={after}').code == 400, after
+
+
+def P1_inbox_is_served_alike(postroom):
+    for n in range(3):
+        postroom.ok('inbox', 'submit', 'books', f'e/{n}', '{"n": %d}' % n)
+    postroom.ok('consume', '--handler', 'books', '--exec', 'exit 1', '--max-attempts', '1', '--drain')
+    admin = serve_idle(postroom)
+    page = admin.get('/api/v1/inbox?status=dead&handler=books&page_size=2')
+    assert (page['total'], len(page['items'])) == (3, 2) and page['items'][0]['handler'] == 'books'
+    rest = admin.get(f'/api/v1/inbox?page_size=2&after={page["next_after"]}')
+    assert len(rest['items']) == 1 and rest['next_after'] is None
+    row = admin.get('/api/v1/inbox/books/e%2F1')
+    assert row['id'] == 'e/1' and json.loads(row['payload_text']) == {'n': 1} and 'steps' in row
+    assert admin.get('/api/v1/inbox/groups')['items'][0]['handler'] == 'books'
+    assert admin.post('/api/v1/inbox/books/e%2F1/retry') == {'id': 'e/1', 'status': 'pending'}
+    assert admin('POST', '/api/v1/inbox/other/e%2F1/retry').code == 404
+    assert admin.post('/api/v1/inbox/retry', {'filter': {'handler': 'books'}, 'limit': 1})['done'] == 1
+    assert admin('DELETE', '/api/v1/inbox/books/e%2F1').code == 409
+    assert admin.post('/api/v1/inbox/delete', {'filter': {'status': 'dead'}}) == {'matched': 1, 'done': 1, 'more': False}
+    assert admin.get('/api/v1/stats')['inbox']['pending'] == 2
+
+
+def P1_consumer_serves_too(postroom):
+    admin = serve(postroom, '--handler', 'books', '--exec', 'true', command='consume')
+    postroom.ok('inbox', 'submit', 'books', 'e1', '{}')
+    wait_until(lambda: admin.get('/api/v1/inbox?status=completed')['total'] == 1, 'the job to be done')
+    assert admin.get('/healthz')['status'] == 'healthy'
+    assert b'postroom_' in admin('GET', '/metrics').body
+    admin.stop()

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages whose content is loaded after the claim. The linker replaces pr_store_load() for the
+ * relay (--wrap), so that it can fail or take long.
+ */
+#include "relay/rig.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* More than a claim receives, on any database. */
+#define LARGE ((size_t)1024 * 1024)
+#define LEASE_MS 1000
+/* After a load of this duration the lease is too short for a publish. */
+#define LOAD_MS 600
+
+static struct {
+	bool fails;
+	int64_t takes_ms;
+	atomic_int count;
+} loads;
+
+int __real_pr_store_load(struct postroom_store *from, const struct pr_content_load *loading,
+			 postroom_delivery *item, struct pr_err *err);
+int __wrap_pr_store_load(struct postroom_store *from, const struct pr_content_load *loading,
+			 postroom_delivery *item, struct pr_err *err);
+
+int __wrap_pr_store_load(struct postroom_store *from, const struct pr_content_load *loading,
+			 postroom_delivery *item, struct pr_err *err)
+{
+	static const char why[] = "loading a message: it cannot be read";
+	int64_t until_us = pr_mono_us() + loads.takes_ms * 1000;
+
+	loads.count++;
+	while (pr_mono_us() < until_us)
+		nap();
+	if (!loads.fails)
+		return __real_pr_store_load(from, loading, item, err);
+	pr_verdict_set(item, POSTROOM_FAILED, loading->reasons, loading->policy, why, strlen(why));
+	return POSTROOM_OK;
+}
+
+static void put_large(void)
+{
+	char *body = calloc(1, LARGE);
+
+	CHECK(body);
+	PUT(.topic = "large", .body = body, .body_len = LARGE);
+	free(body);
+}
+
+TEST(D8_message_that_cannot_be_loaded_uses_no_rate)
+{
+	struct pr_relay_config config = rig_config();
+
+	put_large();
+	config.to = "null:";
+	config.workers = 1;
+	config.rate = 1.0 / 3600;
+	config.policy.max_attempts = 1;
+	loads.fails = true;
+	start(config);
+	while (rows("dead") < 1)
+		nap();
+	/* The only message of this hour. */
+	put("small", 1);
+	while (rows("delivered") < 1)
+		nap();
+	stop();
+	CHECK_INT(loads.count, 1);
+}
+
+TEST(A5_lease_is_renewed_after_a_slow_load)
+{
+	struct pr_relay_config config = rig_config();
+
+	put_large();
+	config.to = "exec:echo >> begun";
+	config.workers = 1;
+	config.lease_ms = LEASE_MS;
+	config.publish_timeout_ms = 300;
+	loads.takes_ms = LOAD_MS;
+	start(config);
+	/* Without a renewal the publish does not begin, and the message is loaded again. */
+	while (rows("delivered") < 1 && loads.count < 3)
+		nap();
+	stop();
+	CHECK_INT(loads.count, 1);
+	CHECK_INT(lines_in("begun"), 1);
+	CHECK_INT(rows("delivered"), 1);
+	CHECK_INT(number(app, "SELECT attempts FROM postroom_outbox"), 1);
+}
