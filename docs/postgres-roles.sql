@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What producers, consumers, workers, relays and readers may do on PostgreSQL, and no more.
+-- Grants producers, consumers, workers, relays and readers the least they need on PostgreSQL.
 --
 --     psql -v schema=public -v producer=shop -v consumer=rewards -v worker=ledger \
 --         -v relay=dispatcher -v reader=support -f postgres-roles.sql postgres://owner@db1/shop
 --
--- Run it as the owner of the tables, after each `postroom migrate`; again and again
--- is harmless. The roles must exist. One that is not named is left out, and the
+-- Run it as the owner of the tables, after each `postroom migrate`. It is
+-- idempotent. The roles must exist. One that is not named is left out, and the
 -- schema is public unless said otherwise.
 
 \set ON_ERROR_STOP on
@@ -18,17 +18,22 @@ BEGIN;
 SET LOCAL search_path = :"schema";
 
 -- Producers enqueue: by INSERT, by postroom_enqueue(), by the library and the program. They
--- see ids and keys, without which a duplicate could not be told, and no payload. How a
--- message fares is not theirs to write: only the columns of a new one.
+-- see ids and keys, to recognize duplicates, and no payload. How a
+-- message fares is not theirs to write: only the columns of a new one. The seq is among
+-- them, because many messages at once draw their numbers before they are sorted by key.
 \if :{?producer}
 GRANT USAGE ON SCHEMA :"schema" TO :"producer";
+REVOKE ALL ON postroom_outbox, postroom_dedupe FROM :"producer";
 GRANT SELECT ON postroom_migrations TO :"producer";
 GRANT INSERT (id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, body,
-	content_type, headers, next_attempt_at, created_at, updated_at, apart)
+	content_type, headers, next_attempt_at, created_at, updated_at)
 	ON postroom_outbox TO :"producer";
 GRANT SELECT (id, namespace, topic, dedupe_key, status, xmax) ON postroom_outbox TO :"producer";
--- Keys outlive their messages.
-GRANT SELECT, INSERT ON postroom_dedupe TO :"producer";
+-- Keys outlive their messages. Triggers run as the producer, so it must see which keys are
+-- taken, and by which id, and may reserve a key. It cannot change or remove the key of a
+-- message that was written.
+GRANT SELECT (namespace, topic, dedupe_key, id, written), INSERT (namespace, topic, dedupe_key, id),
+	UPDATE (id, written) ON postroom_dedupe TO :"producer";
 -- Many messages at once draw their seq before they are sorted by key.
 GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq TO :"producer";
 -- Whether a relay sleeps and is to be woken.
@@ -41,7 +46,8 @@ GRANT SELECT ON SEQUENCE postroom_sleepers TO :"producer";
 \if :{?consumer}
 GRANT USAGE ON SCHEMA :"schema" TO :"consumer";
 GRANT SELECT ON postroom_migrations TO :"consumer";
-GRANT INSERT (id, handler_name, status, payload, next_attempt_at, created_at, updated_at, processed_at)
+GRANT INSERT (id, handler_name, status, payload, tenant_id, correlation_id, next_attempt_at, created_at, updated_at,
+	processed_at)
 	ON postroom_inbox TO :"consumer";
 GRANT SELECT (id, handler_name, status) ON postroom_inbox TO :"consumer";
 -- Whether a worker sleeps and is to be woken.
@@ -49,12 +55,12 @@ GRANT SELECT ON SEQUENCE postroom_inbox_sleepers TO :"consumer";
 \endif
 
 -- Workers are who runs `postroom consume`: they take events into the inbox and do its jobs, payloads
--- included. What an event says is not theirs to change. What their --sql does, or their command,
--- is to be granted besides.
+-- included. They cannot change the data of an event. Grant the privileges of their --sql, or of their
+-- command, separately.
 \if :{?worker}
 GRANT USAGE ON SCHEMA :"schema" TO :"worker";
 GRANT SELECT ON postroom_migrations TO :"worker";
-GRANT INSERT (id, handler_name, seq, topic, key, payload, body, content_type, headers, status, attempts,
+GRANT INSERT (id, handler_name, seq, topic, key, tenant_id, correlation_id, payload, body, content_type, headers, status, attempts,
 	claims, next_attempt_at, last_attempt_at, last_error, created_at, updated_at, processed_at)
 	ON postroom_inbox TO :"worker";
 GRANT SELECT, DELETE ON postroom_inbox TO :"worker";
@@ -62,10 +68,15 @@ GRANT UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_
 	last_error, checkpoint, steps, updated_at, processed_at, apart) ON postroom_inbox TO :"worker";
 GRANT USAGE ON SEQUENCE postroom_inbox_seq_seq TO :"worker";
 GRANT SELECT, UPDATE ON SEQUENCE postroom_inbox_sleepers TO :"worker";
+-- How far sources were read, and what has been purged since.
+GRANT SELECT, INSERT, UPDATE, DELETE ON postroom_sources TO :"worker";
+GRANT SELECT, INSERT, UPDATE ON postroom_inbox_purged TO :"worker";
+-- The history of failed attempts.
+GRANT SELECT, INSERT, DELETE ON postroom_attempts TO :"worker";
 \endif
 
--- Relays claim, settle and purge; `postroom retry`, `postroom purge` and their kin of the inbox want the same. What a
--- message says is not theirs to change, nor to make one.
+-- Relays claim, settle and purge; `postroom retry`, `postroom purge` and their kin of the inbox want the same. Relays
+-- cannot change the data of a message, nor write one.
 \if :{?relay}
 GRANT USAGE ON SCHEMA :"schema" TO :"relay";
 GRANT SELECT ON postroom_migrations TO :"relay";
@@ -76,10 +87,14 @@ GRANT UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_
 GRANT SELECT ON postroom_lanes, postroom_messages TO :"relay";
 GRANT UPDATE (locked_by, locked_until, epoch, in_flight, floor) ON postroom_lanes TO :"relay";
 GRANT SELECT, INSERT, DELETE ON postroom_history TO :"relay";
--- What is locked before it is deleted has to be a row that could be changed.
+-- Locking a row before its deletion needs an UPDATE privilege on it.
 GRANT UPDATE (delivered_at) ON postroom_history TO :"relay";
 GRANT SELECT, DELETE, UPDATE (created_at) ON postroom_dedupe TO :"relay";
 GRANT SELECT, DELETE ON postroom_inbox TO :"relay";
+-- The inbox records what is deleted from it.
+GRANT SELECT, INSERT, UPDATE ON postroom_inbox_purged TO :"relay";
+-- The history of failed attempts.
+GRANT SELECT, INSERT, DELETE ON postroom_attempts TO :"relay";
 GRANT UPDATE (seq, status, attempts, next_attempt_at, updated_at, apart) ON postroom_inbox TO :"relay";
 GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq, postroom_inbox_seq_seq TO :"relay";
 -- Saying until when it sleeps.
@@ -89,7 +104,8 @@ GRANT SELECT, UPDATE ON SEQUENCE postroom_sleepers TO :"relay";
 -- Readers list, show and count, payloads included.
 \if :{?reader}
 GRANT USAGE ON SCHEMA :"schema" TO :"reader";
-GRANT SELECT ON postroom_migrations, postroom_outbox, postroom_messages, postroom_inbox TO :"reader";
+GRANT SELECT ON postroom_migrations, postroom_outbox, postroom_messages, postroom_inbox,
+	postroom_history, postroom_lanes, postroom_attempts TO :"reader";
 \endif
 
 COMMIT;
