@@ -5,7 +5,7 @@
  * 1. Counts stop at the cap. They read entries of partial indexes, in the order of the index, so that
  *    a table of any size costs no more.
  * 2. Figures by topic need the rows: they cover the first SHARE-th part of the cap of each state.
- * 3. The statements do not share a snapshot: a message that moves meanwhile may be counted twice.
+ * 3. The statements share a snapshot: a message that changes its state meanwhile is counted once.
  */
 #include "store/pgsql/pgsql.h"
 
@@ -329,43 +329,59 @@ static int collect_topics(struct collecting *collecting, postroom_table table, c
 	return POSTROOM_OK;
 }
 
+static int collect_all(struct collecting *collecting, pr_topic_gauges_fn fn, void *context)
+{
+	bool lanes = collecting->store->kind == PR_LEASE_LANE;
+	int status = collect_outbox(collecting);
+
+	if (status >= 0)
+		status = collect_inbox(collecting);
+	if (status >= 0 && fn)
+		status = collect_topics(collecting, POSTROOM_OUTBOX,
+					lanes ? outbox_topics_of_lanes : outbox_topics, fn, context);
+	if (status >= 0 && fn)
+		status = collect_topics(collecting, POSTROOM_INBOX, inbox_handlers, fn, context);
+	return status;
+}
+
+static int64_t age_at(int64_t now_us, int64_t since_us)
+{
+	if (since_us == INT64_MAX)
+		return -1;
+	return now_us > since_us ? now_us - since_us : 0;
+}
+
 int pr_pgsql_collect(struct postroom_store *base, int64_t cap, struct pr_gauges *ret,
 		     pr_topic_gauges_fn fn, void *context, struct pr_err *err)
 {
-	struct pr_gauges gauges = { .oldest_age_us = -1, .inbox_oldest_age_us = -1 };
+	struct pr_gauges gauges = { 0 };
 	struct collecting collecting = { .store = pgsql_store(base), .cap = cap, .gauges = &gauges,
 					 .since_us = INT64_MAX, .inbox_since_us = INT64_MAX,
 					 .err = err };
-	bool lanes;
+	struct pr_err ignored = { 0 };
+	PGresult *begun;
 	int64_t numbers[5];
 	int status = pr_pgsql_force_index_scans(collecting.store, err);
 
 	if (status >= 0)
 		status = pr_pgsql_load_lease_kind(collecting.store, err);
-	lanes = collecting.store->kind == PR_LEASE_LANE;
-	if (status >= 0)
-		status = collect_outbox(&collecting);
-	if (status >= 0)
-		status = collect_inbox(&collecting);
-	if (status >= 0 && fn)
-		status = collect_topics(&collecting, POSTROOM_OUTBOX,
-					lanes ? outbox_topics_of_lanes : outbox_topics, fn, context);
-	if (status >= 0 && fn)
-		status = collect_topics(&collecting, POSTROOM_INBOX, inbox_handlers, fn, context);
+	if (status < 0)
+		return status;
+	begun = pr_pgsql_query(collecting.store, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+			       NULL, DOING, err);
+	if (!begun)
+		return err->status;
+	PQclear(begun);
+	status = collect_all(&collecting, fn, context);
 	if (status >= 0)
 		status = read_numbers(&collecting, size, numbers);
+	PQclear(pr_pgsql_query(collecting.store, "ROLLBACK", NULL, DOING, &ignored));
 	if (status < 0)
 		return status;
 	gauges.table_bytes = numbers[0];
 	gauges.dead_tuples = numbers[1];
-	if (collecting.since_us != INT64_MAX)
-		gauges.oldest_age_us = numbers[2] > collecting.since_us ?
-					       numbers[2] - collecting.since_us :
-					       0;
-	if (collecting.inbox_since_us != INT64_MAX)
-		gauges.inbox_oldest_age_us = numbers[2] > collecting.inbox_since_us ?
-						     numbers[2] - collecting.inbox_since_us :
-						     0;
+	gauges.oldest_age_us = age_at(numbers[2], collecting.since_us);
+	gauges.inbox_oldest_age_us = age_at(numbers[2], collecting.inbox_since_us);
 	*ret = gauges;
 	return POSTROOM_OK;
 }

@@ -195,6 +195,28 @@ TEST(M1_gauges_count_every_state_up_to_the_cap)
 	postroom_batch_free(batch);
 }
 
+/* Submits a job while the figures of the outbox are read, before those of the inbox are. */
+static void submit_meanwhile(void *context, const struct pr_topic_gauges *topic)
+{
+	if (topic->table == POSTROOM_OUTBOX)
+		sql(app, "INSERT INTO postroom_inbox (id, handler_name) VALUES ('1', 'late')");
+	add_topic(context, topic);
+}
+
+TEST(M1_gauges_are_read_in_one_snapshot)
+{
+	struct pr_gauges gauges;
+	struct pr_err err = { 0 };
+	char topics[400] = "";
+
+	PUT(.topic = "a", .payload = "{}");
+	CHECK_INT(pr_store_collect(store, 1000, &gauges, submit_meanwhile, topics, &err),
+		  POSTROOM_OK);
+	CHECK_STR(topics, "a 1 0 0 0; ");
+	CHECK_INT(pr_store_collect(store, 1000, &gauges, NULL, NULL, &err), POSTROOM_OK);
+	CHECK_INT(gauges.inbox_pending, 1);
+}
+
 struct leases {
 	int count;
 	int64_t messages;
