@@ -125,7 +125,7 @@ def N4_entry_of_dead_consumer_is_taken_over_from_old_backlog(postroom, ledger, r
     add(redis, 39, 3, 4, 5)
     # Another consumer of the group got the entry 3, and died.
     assert redis.ask('XREADGROUP', 'GROUP', 'h', 'dead', 'COUNT', '1', 'STREAMS', 'orders', '>')
-    postroom.ok(*arguments(orders(redis), '--lease', '4s', '--timeout', '3s'))
+    postroom.ok(*arguments(orders(redis), '--lease', '1s', '--timeout', '500ms'))
     assert sorted(ledger()) == [1, 2, 3, 4, 5]
 
 
