@@ -19,6 +19,7 @@ import psycopg2
 import pytest
 
 from conftest import ROOT, wait_until
+from servers.launch import free_port
 from serving import Admin
 
 HERE = ROOT / 'tests' / 'admin'
@@ -166,7 +167,7 @@ class Relay:
     """A relay with an admin server. It can be stopped, and started on the same port again."""
 
     def __init__(self, postroom):
-        self.postroom, self.admin, self.settings, self.port = postroom, None, {}, 0
+        self.postroom, self.admin, self.settings, self.port = postroom, None, {}, free_port()
 
     def start(self, data=None, **settings):
         """settings: of admin, as in read_only='yes'."""

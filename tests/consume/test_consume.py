@@ -286,7 +286,7 @@ def J1_takeover_of_killed_worker_resumes_at_its_step(postroom, tmp_path):
                'postroom step two -- sh -c "echo two >> ran"')
     env = {'PATH': f'{os.path.dirname(PROGRAM)}:{os.environ["PATH"]}'}
     postroom.ok('inbox', 'submit', 'h', 'c1')
-    run = ('consume', '--handler', 'h', '--lease', '2s', '--exec', handler, '--drain')
+    run = ('consume', '--handler', 'h', '--lease', '4s', '--exec', handler, '--drain')
     first = postroom.start(*run, env=env, stderr=subprocess.DEVNULL)
     wait_until(lambda: words_in(tmp_path / 'here'), 'the first step')
     first.kill()
@@ -309,8 +309,8 @@ def J3_step_longer_than_the_lease_runs_once(postroom, tmp_path):
     subprocess.run([*git, 'commit', '-qm', 'all'], check=True)
     postroom.ok('inbox', 'submit', 'h', 'c1')
     handler = ('postroom step clone -- sh -c "echo clone >> ran; test -d copy || '
-               'git clone -q --no-local repository copy; sleep 3"')
-    run = ('consume', '--handler', 'h', '--lease', '1s', '--timeout', '60s', '--drain', '--exec', handler)
+               'git clone -q --no-local repository copy; sleep 7"')
+    run = ('consume', '--handler', 'h', '--lease', '3s', '--timeout', '10m', '--drain', '--exec', handler)
     both = [postroom.start(*run, env=env, stderr=subprocess.DEVNULL) for _ in range(2)]
     assert [one.wait() for one in both] == [0, 0]
     assert words_in(tmp_path / 'ran') == ['clone'] and (tmp_path / 'copy' / 'file199').exists()
@@ -319,7 +319,7 @@ def J3_step_longer_than_the_lease_runs_once(postroom, tmp_path):
 
 def J3_endless_command_is_ended_with_its_children(postroom, tmp_path):
     handler = 'trap "" TERM; sleep 1000 & echo $! > child; wait; sleep 1000'
-    consume(postroom, '--exec', handler, '--timeout', '300ms', '--max-attempts', '1',
+    consume(postroom, '--exec', handler, '--timeout', '3s', '--max-attempts', '1',
             lines=events({'id': 'e1', 'topic': 't', 'payload': {}}))
     row = inbox(postroom)['e1']
     assert row['status'] == 'dead' and 'timed out' in row['last_error']

@@ -153,7 +153,7 @@ static void outlive_the_lease(postroom_delivery *item, size_t index, postroom_fl
 TEST(A2_callback_that_blocks_past_its_lease_settles_nothing)
 {
 	PUT(.topic = "orders", .payload = "1");
-	DRAIN(outlive_the_lease, .workers = 2, .lease_ms = 1500);
+	DRAIN(outlive_the_lease, .workers = 2, .lease_ms = 4000);
 	CHECK_STR(rig.seen, "1 1 ");
 	CHECK_INT(rows("delivered"), 1);
 	CHECK_INT(number(app, "SELECT attempts FROM postroom_outbox"), 2);

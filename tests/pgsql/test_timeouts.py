@@ -29,7 +29,7 @@ def limit_settles(place, database, sql):
 
 def check_delivered_once(postroom, sql, tmp_path):
     id = postroom.enqueue()
-    postroom.ok('relay', '--drain', '--to', 'file:out', '--workers', '1', '--lease', '2s', '--max-attempts', '2')
+    postroom.ok('relay', '--drain', '--to', 'file:out', '--workers', '1', '--lease', '10s', '--max-attempts', '2')
     assert postroom.show(id)['status'] == 'delivered'
     assert len(messages_in(tmp_path / 'out')) == 1
     assert sql("SELECT DISTINCT setting FROM seen WHERE setting IS NOT NULL") == [('0',)]

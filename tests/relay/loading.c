@@ -10,9 +10,9 @@
 
 /* More than a claim receives, on any database. */
 #define LARGE ((size_t)1024 * 1024)
-#define LEASE_MS 1000
+#define LEASE_MS 6000
 /* After a load of this duration the lease is too short for a publish. */
-#define LOAD_MS 600
+#define LOAD_MS 3000
 
 static struct {
 	bool fails;
@@ -70,6 +70,38 @@ TEST(D8_message_that_cannot_be_loaded_uses_no_rate)
 	CHECK_INT(loads.count, 1);
 }
 
+TEST(D8_probe_that_cannot_be_loaded_uses_no_rate)
+{
+	struct pr_relay_config config = rig_config();
+	struct pr_relay_health health;
+
+	config.to = "exec:test -e up || exit 127";
+	config.workers = 1;
+	config.policy.max_attempts = 1;
+	loads.fails = true;
+	put("small", 1);
+	start(config);
+	while (!was_logged("OUTBOX_SINK_UNREACHABLE"))
+		nap();
+	sql(app, "DELETE FROM postroom_outbox");
+	config.rate = 1.0 / 3600;
+	CHECK(pr_relay_config_check(&config, &run.err) >= 0);
+	CHECK_MSG(pr_relay_reload(run.relay, &config, &run.err) >= 0, "%s", run.err.text);
+	put_large();
+	while (rows("dead") < 1)
+		nap();
+	/* The breaker is still open, so the large message was a probe. */
+	pr_relay_health(run.relay, &health);
+	CHECK_INT(health.sinks_down, 1);
+	CHECK(fclose(fopen("up", "w")) == 0);
+	/* The only message of this hour. */
+	put("small", 1);
+	while (rows("delivered") < 1)
+		nap();
+	stop();
+	CHECK_INT(loads.count, 1);
+}
+
 TEST(A5_lease_is_renewed_after_a_slow_load)
 {
 	struct pr_relay_config config = rig_config();
@@ -78,7 +110,7 @@ TEST(A5_lease_is_renewed_after_a_slow_load)
 	config.to = "exec:echo >> begun";
 	config.workers = 1;
 	config.lease_ms = LEASE_MS;
-	config.publish_timeout_ms = 300;
+	config.publish_timeout_ms = 2500;
 	loads.takes_ms = LOAD_MS;
 	start(config);
 	/* Without a renewal the publish does not begin, and the message is loaded again. */

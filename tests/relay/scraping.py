@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A relay or consumer with an admin server, and what its /metrics says."""
 import re
-import socket
 import subprocess
 import urllib.error
 import urllib.request
 
-from conftest import wait_until
+from conftest import PATIENCE, wait_until
+from servers.launch import free_port
 
 SAMPLE = re.compile(r'^([a-z_]+)(\{.*\})? (\S+)$')
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return probe.getsockname()[1]
 
 
 class Scraped:
@@ -55,7 +49,7 @@ class Watched:
 
     def get(self, path='/metrics', **headers):
         request = urllib.request.Request(self.url + path, headers=headers)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return answer.read().decode()
 
     def scrape(self):

@@ -14,6 +14,7 @@ import pytest
 
 from conftest import PROGRAM, ROOT, wait_until
 from relay_process import children_of, enqueue_many, ids_in, lines_of, sanitized
+from servers.launch import free_port
 
 WATCHDOG_USEC = '200000'
 
@@ -127,8 +128,7 @@ def W1_service_manager_is_notified_of_ready_and_stopping(postroom, tmp_path, kin
 
 
 def W1_relay_without_its_database_is_not_ready(postroom, manager):
-    with socket.create_server(('127.0.0.1', 0)) as unused:
-        port = unused.getsockname()[1]
+    port = free_port()
     relay = postroom.start('relay', '--to', 'null:', '--db', f'postgres://x@127.0.0.1:{port}/x',
                            env=manager.environment())
     while b'OUTBOX_STORE_TROUBLE' not in (line := relay.stderr.readline()):

@@ -14,7 +14,19 @@ HOST = '127.0.0.1'
 PATIENCE = 300 if os.environ.get('POSTROOM_SOAK') == '1' else 120
 RABBITMQ = '/usr/lib/rabbitmq/bin/rabbitmq-server'  # the one in the path asks for root
 
-reserved = set()
+reserved = []  # held until the process ends
+
+
+def reserve(port):
+    """False: another process of the tests has reserved it. servers/server.c uses the same names."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f'\0postroom-test-port-{port}')
+    except OSError:
+        claim.close()
+        return False
+    reserved.append(claim)
+    return True
 
 
 def free_port():
@@ -26,8 +38,7 @@ def free_port():
                 probe.bind((HOST, port))
             except OSError:
                 continue
-            if port not in reserved:
-                reserved.add(port)
+            if reserve(port):
                 return port
     raise RuntimeError('no free port')
 

@@ -8,11 +8,13 @@
 #include <glob.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +26,22 @@ static struct sockaddr_in here(int port)
 	return (struct sockaddr_in){ .sin_family = AF_INET,
 				     .sin_port = htons((in_port_t)port),
 				     .sin_addr = { htonl(INADDR_LOOPBACK) } };
+}
+
+/* False: another process of the tests has reserved it. It is held until this process ends. */
+static bool reserve(int port)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int len = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1,
+			   "postroom-test-port-%d", port);
+	socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+
+	CHECK(fd >= 0);
+	if (bind(fd, (struct sockaddr *)&address, size) == 0)
+		return true;
+	close(fd);
+	return false;
 }
 
 /* Below the ports that the system gives to clients: none can take it before the server does. */
@@ -40,7 +58,7 @@ int server_free_port(void)
 		CHECK(fd >= 0);
 		is_free = bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
 		close(fd);
-		if (is_free)
+		if (is_free && reserve(port))
 			return port;
 	}
 }

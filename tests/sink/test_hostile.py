@@ -5,12 +5,12 @@ import hmac
 import http.server
 import json
 import pathlib
-import socket
 import threading
 
 import pytest
 
 from conftest import wait_until
+from servers.launch import free_port
 
 SECRET = 'whsec_' + base64.b64encode(b'k' * 24).decode()
 QUICK = ('--base-delay', '10ms', '--max-delay', '20ms', '--poll-interval', '10ms')
@@ -142,8 +142,7 @@ def K4_redirect_back_to_first_origin_resends_no_secret(postroom, receivers):
 @pytest.mark.parametrize('rest', ['/hooks/hush?query=token=hush', '/hush/{topic}?query=key={key}%26t=hush',
                                   '/{topic}/hush'])
 def G1_secrets_behind_the_host_are_hidden(postroom, tmp_path, rest):
-    with socket.create_server(('127.0.0.1', 0)) as unused:
-        port = unused.getsockname()[1]
+    port = free_port()
     url = f'http://127.0.0.1:{port}{rest}'
     (tmp_path / 'relay.yaml').write_text(f'sinks:\n  web:\n    url: "{url}"\nroutes:\n  - sink: web\n')
     postroom.enqueue('orders', '1')

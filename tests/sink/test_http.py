@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from conftest import PROGRAM, ROOT, wait_until
+from servers.launch import free_port
 
 SECRETS = ['whsec_' + base64.b64encode(bytes([n]) * 24).decode() for n in (1, 2, 3)]
 
@@ -206,8 +207,7 @@ def K4_rejection_is_permanent_and_missing_page_is_an_outage(postroom, receiver):
 
 def G1_no_secret_of_the_url_is_logged(postroom):
     postroom.enqueue('a', '1')
-    with socket.create_server(('127.0.0.1', 0)) as unused:
-        port = unused.getsockname()[1]
+    port = free_port()
     url = (f'http://me:hush-password@127.0.0.1:{port}/?secret=whsec_aHVzaA==,whsec_aHVzaHNlY3JldA=='
            '&header=Authorization:%20Bearer%20hush-token')
     relay = postroom.start('relay', '--to', url, '--log-level', 'debug')
@@ -245,8 +245,7 @@ def nginx(tmp_path):
         openssl('x509', '-req', '-in', f'{name}.csr', '-CA', 'ca.pem', '-CAkey', 'ca.key',
                 '-CAcreateserial', '-days', '2', '-copy_extensions', 'copy', '-out', f'{name}.pem')
     openssl('ec', '-in', 'client.key', '-aes256', '-passout', 'pass:hush', '-out', 'client.locked')
-    with socket.create_server(('127.0.0.1', 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     (home / 'nginx.conf').write_text(f'''
         daemon off; master_process off; pid {home}/pid; error_log {home}/error.log;
         events {{ worker_connections 200; }}
@@ -450,8 +449,7 @@ def R1_http2_connection_that_ends_for_one_message_uses_one_attempt(postroom, htt
 
 def K4_the_receiver_of_the_manual_works(postroom, tmp_path):
     manual = (ROOT / 'docs' / 'sinks' / 'http.md').read_text()
-    with socket.create_server(('127.0.0.1', 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     program = re.search('```python\n(.*?)```', manual, re.DOTALL)[1].replace('8080', port)
     (tmp_path / 'receiver.py').write_text(program)
     commands = re.findall(r'^    postroom (enqueue .*|relay --drain .*)$', manual, re.MULTILINE)

@@ -240,7 +240,7 @@ TEST(K8_server_that_hangs_during_a_batch_is_an_outage_and_uses_no_attempt)
 	for (size_t i = 0; i < COUNT; i++)
 		items[i].key = keys[i % 4]; /* a round trip for every four */
 	proxy.mode = PROXY_DELAY;
-	amqp_rig.flight.timeout_ms = 1000;
+	amqp_rig.flight.timeout_ms = 5000;
 	CHECK(pthread_create(&stopper, NULL, stop_in_mid_batch, NULL) == 0);
 	rig_publish(&amqp_rig, items, COUNT);
 	pthread_join(stopper, NULL);

@@ -64,10 +64,10 @@ const struct source_backend nats_backend = {
 		   "nats://localhost/ORDERS?durabel=a" },
 	.groups = true,
 	.repeats = true,
-	.shortest_lease_ms = 300,
+	.shortest_lease_ms = 3000,
 };
 
-#define LEASE_MS 300
+#define LEASE_MS 3000
 #define LIMIT 100
 #define LONG ((size_t)9 * 1024 * 1024) /* more than a read gives, but for a single one */
 

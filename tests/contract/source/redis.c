@@ -45,10 +45,10 @@ const struct source_backend redis_backend = {
 		   "rediz://localhost/orders" },
 	.makes = true,
 	.groups = true,
-	.shortest_lease_ms = 300,
+	.shortest_lease_ms = 3000,
 };
 
-#define LEASE_MS 200
+#define LEASE_MS 2000
 
 static struct server server;
 static struct rig rig;
