@@ -60,6 +60,7 @@ struct report {
 	const struct doctor_options *options;
 	size_t counts[PR_LEVELS];
 	struct pr_buf reason; /* why the last check was skipped */
+	struct pr_buf title;  /* of the finding that is being printed */
 };
 
 static enum cli_colour colour_of(enum pr_level level)
@@ -75,13 +76,46 @@ static enum cli_colour colour_of(enum pr_level level)
 
 #define INDENT "         "
 
-/* One line per item, below the level. */
-static void put_lines(struct cli *cli, const char *before, const char *text)
+#define WIDTH 79
+
+/* Wraps words at the width of a terminal, below the level. Longer words stay whole. */
+static void put_wrapped(struct cli *cli, size_t column, const char *text)
+{
+	bool first = true;
+
+	while (text && *text) {
+		size_t len = strcspn(text, " \n");
+
+		if (!first && column + 1 + len > WIDTH) {
+			pr_buf_puts(&cli->out, "\n" INDENT);
+			column = strlen(INDENT);
+		} else if (!first) {
+			pr_buf_putc(&cli->out, ' ');
+			column++;
+		}
+		cli_put_lines(&cli->out, text, len);
+		column += len;
+		first = false;
+		text += len + strspn(text + len, " \n");
+	}
+	pr_buf_putc(&cli->out, '\n');
+}
+
+static void put_paragraph(struct cli *cli, const char *text)
+{
+	if (!text || !*text)
+		return;
+	pr_buf_puts(&cli->out, INDENT);
+	put_wrapped(cli, strlen(INDENT), text);
+}
+
+/* Commands are not wrapped: people copy them. */
+static void put_command(struct cli *cli, const char *text)
 {
 	while (text && *text) {
 		size_t len = strcspn(text, "\n");
 
-		pr_buf_printf(&cli->out, INDENT "%s", before);
+		pr_buf_puts(&cli->out, INDENT "    ");
 		cli_put_lines(&cli->out, text, len);
 		pr_buf_putc(&cli->out, '\n');
 		text += len + (text[len] == '\n');
@@ -129,13 +163,14 @@ static void put_finding(void *context, const struct pr_finding *finding)
 		return;
 	cli_put_coloured(cli, colour_of(finding->level), level, strlen(level));
 	pr_buf_printf(&cli->out, "%.*s", (int)(strlen(INDENT) - strlen(level)), INDENT);
-	cli_put_text(&cli->out, finding->title);
-	pr_buf_printf(&cli->out, " [%s]\n", finding->check);
+	pr_buf_reset(&report->title);
+	pr_buf_printf(&report->title, "%s [%s]", finding->title, finding->check);
+	put_wrapped(cli, strlen(INDENT), pr_buf_text(&report->title));
 	if (is_known_reason(report, finding))
 		return;
-	put_lines(cli, "", finding->detail);
-	put_lines(cli, "", finding->advice);
-	put_lines(cli, "    ", finding->command);
+	put_paragraph(cli, finding->detail);
+	put_paragraph(cli, finding->advice);
+	put_command(cli, finding->command);
 	cli_flush_some(cli);
 }
 
@@ -240,6 +275,7 @@ static int examine(struct cli *cli, const struct doctor_options *options,
 	pr_doctor_run(config, put_finding, &report);
 	put_summary(&report);
 	pr_buf_release(&report.reason);
+	pr_buf_release(&report.title);
 	if (report.counts[PR_LEVEL_PROBLEM] > 0 || fixing.failed ||
 	    (options->strict && report.counts[PR_LEVEL_WARNING] > 0))
 		return CLI_FAILED;

@@ -425,10 +425,99 @@ def U2_inspection_writes_nothing(postroom, sql):  # noqa: F811
     wait_until(draws_none, 'an inspection without a transaction number')
 
 
-def U2_inspection_does_not_wait_for_locked_tables(postroom, session):  # noqa: F811
-    session('BEGIN', 'LOCK TABLE postroom_outbox, postroom_inbox, postroom_lanes IN ACCESS EXCLUSIVE MODE')
-    levels = {one['check']: one['level'] for one in examine(postroom)}
-    assert levels['schema'] == 'problem' or levels['stranded'] == 'skipped', levels
+def U2_locked_tables_are_skipped_and_their_blocker_is_named(postroom, session, mend):  # noqa: F811
+    blocker = session('BEGIN', 'LOCK TABLE postroom_outbox, postroom_inbox, postroom_lanes IN ACCESS EXCLUSIVE MODE')
+    found = {one['check']: one for one in examine(postroom, *NOW)}
+    assert {name: found[name]['level'] for name in ('schema', 'stranded', 'delivering', 'blocked')} == {
+        'schema': 'skipped', 'stranded': 'skipped', 'delivering': 'skipped', 'blocked': 'warning'}
+    assert found['blocked']['command'] == f'SELECT pg_terminate_backend({blocker.get_backend_pid()});'
+    mend(found['blocked'])
+    wait_until(lambda: not findings(postroom, *NOW), 'the session to end')
+
+
+def U2_lock_of_another_table_is_not_blamed(postroom, session, sql):  # noqa: F811
+    sql('CREATE TABLE own (n int)')
+    session('BEGIN', 'LOCK TABLE own IN ACCESS EXCLUSIVE MODE')
+    assert not [one for one in findings(postroom, *NOW) if one['check'] == 'blocked']
+
+
+def as_one(finding):
+    """An object's definition has semicolons of its own: it is one command."""
+    assert finding['command'].endswith(';')
+    return finding['command']
+
+
+def U2_each_missing_column_is_found(postroom, sql):  # noqa: F811
+    columns = sql("SELECT attrelid::regclass::text, attname FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid "
+                  "WHERE relname LIKE 'postroom%' AND relkind = 'r' AND attnum > 0 "
+                  "AND relname NOT IN ('postroom_migrations', 'postroom_lanes')")
+    assert len(columns) > 75
+    for table, name in columns:
+        sql(f'ALTER TABLE {table} RENAME {name} TO "{name} then"')
+    found = [one for one in findings(postroom) if one['check'] == 'objects']
+    assert {one['title'] for one in found} == {f'Column {name} of {table} is missing' for table, name in columns}
+    assert {one['level'] for one in found} == {'problem'}
+    for table, name in columns:
+        sql(f'ALTER TABLE {table} RENAME "{name} then" TO {name}')
+    is_quiet(postroom)
+
+
+@pytest.mark.parametrize('statement, level, title', [
+    ('ALTER TABLE postroom_attempts DROP COLUMN error', 'problem', 'Column error of postroom_attempts is missing'),
+    ('ALTER TABLE postroom_outbox ALTER topic DROP NOT NULL', 'warning', 'Column topic of postroom_outbox accepts NULL'),
+    ('ALTER TABLE postroom_outbox ALTER id DROP DEFAULT', 'problem', 'Column id of postroom_outbox has another default'),
+    ("ALTER TABLE postroom_outbox ALTER status SET DEFAULT 'dead'", 'problem',
+     'Column status of postroom_outbox has another default'),
+    ('ALTER TABLE postroom_inbox ALTER last_error TYPE varchar(10)', 'warning',
+     'Column last_error of postroom_inbox has another type'),
+    ('ALTER TABLE postroom_outbox DROP CONSTRAINT "locked_by, locked_until: set while processing, and only then"',
+     'warning', 'Constraint "locked_by, locked_until: set while processing, and only then" of postroom_outbox is missing'),
+    ('ALTER DOMAIN postroom_status DROP CONSTRAINT "status: pending, processing, delivered or dead"', 'warning',
+     'Constraint "status: pending, processing, delivered or dead" of postroom_status is missing'),
+    ('ALTER TABLE postroom_outbox DROP CONSTRAINT postroom_outbox_pkey', 'warning',
+     'Constraint "postroom_outbox_pkey" of postroom_outbox is missing'),
+    ('ALTER TABLE postroom_dedupe DROP CONSTRAINT postroom_dedupe_pkey', 'problem',
+     'Table postroom_dedupe has no primary key'),
+    ('DROP VIEW postroom_messages', 'problem', 'View postroom_messages is missing'),
+    ('DROP SEQUENCE postroom_inbox_sleepers CASCADE', 'problem', 'Sequence postroom_inbox_sleepers is missing'),
+    ('DROP FUNCTION postroom_enqueue', 'problem', 'Function postroom_enqueue is missing'),
+    ('DROP TABLE postroom_inbox_purged', 'problem', 'Table postroom_inbox_purged is missing')])
+def U2_missing_or_altered_object_is_found_and_restored_by_its_advice(
+        postroom, place, database, sql, statement, level, title):  # noqa: F811
+    sql(statement)
+    found = [one for one in findings(postroom) if one['check'] == 'objects']
+    assert [(one['level'], one['title']) for one in found] == [(level, title)]
+    place.sql(database, as_one(found[0]))
+    for one in findings(postroom):  # a trigger that CASCADE dropped too
+        assert one['check'] == 'triggers'
+        place.sql(database, as_one(one))
+    is_quiet(postroom)
+    postroom.enqueue('orders', '{}', '--key', 'k', '--dedupe-key', 'd')
+    postroom.ok('relay', '--to', 'null:', '--drain')
+
+
+def U2_altered_function_is_found_and_restored_by_its_advice(postroom, place, database, sql):  # noqa: F811
+    sql("CREATE OR REPLACE FUNCTION postroom_new() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+    found = only(postroom, 'objects', 'warning')
+    assert found['title'] == 'Function postroom_new differs from its definition'
+    place.sql(database, as_one(found))
+    is_quiet(postroom)
+
+
+def U2_missing_lanes_are_found_and_restored_by_the_advice(postroom, place, database, sql):  # noqa: F811
+    sql('TRUNCATE postroom_lanes')
+    found = {one['check']: one for one in findings(postroom)}
+    assert found['schema']['level'] == 'problem' and found['schema']['title'] == 'The lanes cannot be read'
+    place.sql(database, as_one(found['schema']))
+    is_quiet(postroom)
+    sql('DROP TABLE postroom_lanes CASCADE')
+    found = [one for one in findings(postroom) if one['check'] == 'objects']
+    assert [one['title'] for one in found] == ['Table postroom_lanes is missing', 'View postroom_messages is missing']
+    for one in found:
+        place.sql(database, as_one(one))
+    lanes, = [one for one in findings(postroom) if one['check'] == 'schema']
+    place.sql(database, as_one(lanes))
+    is_quiet(postroom)
 
 
 def U2_two_hundred_thousand_rows_are_read_by_index(postroom, place, database, sql):  # noqa: F811

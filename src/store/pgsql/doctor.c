@@ -29,7 +29,9 @@ struct pgsql_inspection {
 	struct pgsql_store *store;
 	const struct pr_inspection *what;
 	struct pr_checkup *checkup;
-	bool tables; /* they exist, in this version */
+	bool schema; /* all migrations of this program were applied */
+	bool tables; /* and the tables can be read */
+	const char *unreadable; /* why not */
 	bool sees_sessions;
 };
 
@@ -61,6 +63,7 @@ static size_t put_word(const struct pgsql_inspection *in, const char *sql, struc
 		{ "{keyed}", in->store->kind == PR_LEASE_LANE ? "" : "AND key IS NOT NULL", NULL },
 		{ "{indexes}", "", pr_pgsql_put_indexes },
 		{ "{triggers}", "", pr_pgsql_put_triggers },
+		{ "{objects}", "", pr_pgsql_put_objects },
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
@@ -98,7 +101,7 @@ static void fill(const struct pgsql_inspection *in, const char *sql, struct pr_b
 }
 
 /* The answer of one statement in a transaction of its own. NULL with err filled. */
-static PGresult *build_path_claim(struct pgsql_inspection *in, const char *sql, struct pr_err *err)
+static PGresult *query_alone(struct pgsql_inspection *in, const char *sql, struct pr_err *err)
 {
 	PR_CLEANUP_BUF struct pr_buf text = { 0 };
 	PGresult *begun, *result = NULL;
@@ -161,9 +164,8 @@ static void run_check(struct pgsql_inspection *in, const struct pgsql_check *che
 	struct pr_err err = { 0 };
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 
-	if (check->tables && !in->tables) {
-		pr_found_skipped(in->checkup, "The tables are missing or of another version.",
-				 "See the check \"schema\".");
+	if ((check->schema && !in->schema) || (check->tables && !in->tables)) {
+		pr_found_skipped(in->checkup, in->unreadable, "See the check \"schema\".");
 		return;
 	}
 	if (check->sessions && !in->sees_sessions) {
@@ -174,7 +176,7 @@ static void run_check(struct pgsql_inspection *in, const struct pgsql_check *che
 				 PQuser(in->store->conn));
 		return;
 	}
-	result = build_path_claim(in, check->sql, &err);
+	result = query_alone(in, check->sql, &err);
 	if (!result) {
 		pr_found_skipped(in->checkup, err.text, NULL);
 		return;
@@ -194,27 +196,64 @@ static bool applies(const struct pgsql_inspection *in, const struct pgsql_check 
 	       (!check->before || version < check->before);
 }
 
+/* Another session holds a lock, or the server is too slow: nothing is known about the tables. */
+static bool is_timeout(const struct pr_err *err)
+{
+	return strcmp(err->sqlstate, "55P03") == 0 || strcmp(err->sqlstate, "57014") == 0;
+}
+
+static void report_wrong_schema(struct pgsql_inspection *in, const struct pr_err *err)
+{
+	in->unreadable = "The tables are missing or of another version.";
+	pr_found(in->checkup, PR_LEVEL_PROBLEM, "The schema does not fit this program");
+	pr_found_detail(in->checkup, "%s. Neither producers nor relays can work.", err->text);
+	if (pr_schema_is_incompatible(err)) {
+		pr_found_advice(in->checkup, "The operator installs a newer postroom.");
+	} else {
+		pr_found_advice(in->checkup,
+				"The owner of the tables runs the command, once for all relays.");
+		pr_found_command(in->checkup, "postroom migrate");
+	}
+}
+
+/* The migrations were applied, but the lanes cannot be read or are gone. */
+static void report_unreadable_lanes(struct pgsql_inspection *in, const struct pr_err *err)
+{
+	in->unreadable = "The table postroom_lanes cannot be read.";
+	pr_found(in->checkup, PR_LEVEL_PROBLEM, "The lanes cannot be read");
+	pr_found_detail(in->checkup, "%s. Relays cannot claim messages.", err->text);
+	if (*err->sqlstate) {
+		pr_found_advice(in->checkup,
+				"See the checks \"objects\" and \"privileges\". The owner of the "
+				"tables corrects what they name.");
+		return;
+	}
+	pr_found_advice(in->checkup, "The owner of the tables runs the command.");
+	pr_found_command(in->checkup,
+			 "INSERT INTO %spostroom_lanes (lane) SELECT generate_series(1, 64);",
+			 in->store->schema);
+}
+
+/* In a transaction of its own, with the timeouts of all checks. */
 static void check_schema(struct pgsql_inspection *in)
 {
-	struct pr_err err = { 0 };
+	struct pr_err err = { 0 }, ignored = { 0 };
 	bool lost;
 
 	if (!pr_check_begin(in->checkup, "schema", "The schema fits this program"))
 		return;
-	in->tables = in->store->base.ops->check_schema(&in->store->base, &err) >= 0 &&
-		     pr_pgsql_check_lease_kind(in->store, &lost, &err) >= 0;
-	if (!in->tables) {
-		pr_found(in->checkup, PR_LEVEL_PROBLEM, "The schema does not fit this program");
-		pr_found_detail(in->checkup, "%s. Neither producers nor relays can work.",
-				err.text);
-		if (pr_schema_is_incompatible(&err)) {
-			pr_found_advice(in->checkup, "The operator installs a newer postroom.");
-		} else {
-			pr_found_advice(
-				in->checkup,
-				"The owner of the tables runs the command, once for all relays.");
-			pr_found_command(in->checkup, "postroom migrate");
-		}
+	PQclear(pr_pgsql_query(in->store, BEGIN, NULL, DOING, &ignored));
+	in->schema = in->store->base.ops->check_schema(&in->store->base, &err) >= 0;
+	in->tables = in->schema && pr_pgsql_check_lease_kind(in->store, &lost, &err) >= 0;
+	PQclear(pr_pgsql_query(in->store, "ROLLBACK", NULL, DOING, &ignored));
+	if (is_timeout(&err)) {
+		in->unreadable = "Another session holds a lock on the tables, or the server is slow.";
+		pr_found_skipped(in->checkup, err.text,
+				 "See the check \"blocked\", or run doctor again later.");
+	} else if (!in->schema) {
+		report_wrong_schema(in, &err);
+	} else if (!in->tables) {
+		report_unreadable_lanes(in, &err);
 	}
 	pr_check_end(in->checkup);
 }
@@ -287,7 +326,8 @@ int pr_pgsql_inspect(struct postroom_store *base, const struct pr_inspection *wh
 {
 	struct pgsql_inspection in = { .store = pgsql_store(base),
 				       .what = what,
-				       .checkup = checkup };
+				       .checkup = checkup,
+				       .unreadable = "The schema was not checked." };
 
 	check_schema(&in);
 	learn_sight(&in);

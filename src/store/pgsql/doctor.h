@@ -13,7 +13,8 @@
 struct pgsql_check {
 	const char *id;
 	const char *title;
-	bool tables;	   /* needs ours */
+	bool schema;	   /* needs the migrations to be of this version */
+	bool tables;	   /* and needs to read the tables */
 	bool sessions;	   /* needs to see what other sessions do */
 	int since, before; /* server versions; 0: any */
 	const char *sql;   /* with {names} in it: see doctor.c */
@@ -24,5 +25,7 @@ extern const struct pgsql_check pr_pgsql_checks[]; /* ends with id NULL */
 /* doctor_schema.c: the indexes and triggers of the embedded schema, as rows of VALUES. */
 void pr_pgsql_put_indexes(struct pr_buf *out);
 void pr_pgsql_put_triggers(struct pr_buf *out);
+/* doctor_objects.c: all other objects. */
+void pr_pgsql_put_objects(struct pr_buf *out);
 
 #endif
