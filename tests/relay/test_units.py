@@ -2,13 +2,15 @@
 """The units of contrib/systemd."""
 import re
 import shutil
+import signal
+import socket
 import subprocess
 
 import pytest
 
-from conftest import PROGRAM, ROOT
+from conftest import PATIENCE, PROGRAM, ROOT
 
-UNITS = ['postroom-relay.service', 'postroom-relay@.service']
+UNITS = ['postroom-consume@.service', 'postroom-relay.service', 'postroom-relay@.service']
 pytestmark = pytest.mark.skipif(not shutil.which('systemd-analyze'), reason='systemd-analyze is missing')
 
 
@@ -39,6 +41,7 @@ def W1_sandbox_of_installed_unit_scores_at_most_1_5(unit):
     assert analyze('security', '--offline=true', '--threshold=15', relaxed).returncode != 0
 
 
+@pytest.mark.parametrize('unit', UNITS[1:], indirect=True)
 def W1_unit_is_not_restarted_with_a_wrong_configuration(unit, postroom, tmp_path):
     text = unit.read_text()
     assert '\nRestartPreventExitStatus=2\n' in text
@@ -50,3 +53,19 @@ def W1_unit_is_not_restarted_with_a_wrong_configuration(unit, postroom, tmp_path
     (tmp_path / 'relay.yaml').write_text(f'database: sqlite:{tmp_path}/shop.db\nsinks:\n  log: {{ url: "null:" }}\n'
                                          'routes:\n  - { topic: "*", sink: log }\n')
     postroom.ok(*words[1:], '--drain')
+
+
+def W1_consumer_of_the_unit_notifies_systemd_and_stops(postroom, tmp_path):
+    text = (ROOT / 'contrib' / 'systemd' / 'postroom-consume@.service.in').read_text()
+    assert '\nType=notify\n' in text and '\nExecReload=' not in text
+    words = re.search(r'^ExecStart=@bindir@/postroom (.*)$', text, re.MULTILINE)[1].replace('%i', 'mail')
+    postroom.ok('migrate')
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / 'notify'))
+        manager.settimeout(PATIENCE)
+        consumer = postroom.start(*words.replace('$CONSUME_OPTIONS', '--exec true').split(),
+                                  env={'NOTIFY_SOCKET': str(tmp_path / 'notify')})
+        while b'READY=1' not in manager.recv(4096).split(b'\n'):
+            pass
+        consumer.send_signal(signal.SIGTERM)
+        assert consumer.wait(PATIENCE) == 0
