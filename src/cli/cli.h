@@ -91,6 +91,9 @@ int cli_unknown_command(struct cli *cli,
 void cli_help_overview(struct cli *cli);
 void cli_help_command(struct cli *cli, const struct cli_command *command);
 
+/* version.c: one line, or one JSON object with build options and library versions. */
+void cli_put_version(struct cli *cli);
+
 /*
  * errors.c: one line `postroom: …` on stderr. The first two return CLI_FAILED
  * and CLI_USAGE, so that `return cli_fail(…)` reads well.
@@ -277,6 +280,7 @@ void cli_log_action(struct cli *cli, const char *action, const postroom_filter *
 
 extern const struct cli_command cmd_bench;
 extern const struct cli_command cmd_checkpoint;
+extern const struct cli_command cmd_completion;
 extern const struct cli_command cmd_doctor;
 extern const struct cli_command cmd_enqueue;
 extern const struct cli_command cmd_consume;

@@ -60,7 +60,8 @@ const struct pr_param cli_global_params[] = {
 	{ .name = "version",
 	  .type = PR_PARAM_FLAG,
 	  .offset = GLOBAL(version),
-	  .help = "print the version of the program" },
+	  .help = "print the version; with --json also the build options and the versions "
+		  "of the loaded libraries" },
 	{ 0 },
 };
 
@@ -77,10 +78,10 @@ static const struct cli_command cmd_help = {
 };
 
 const struct cli_command *const cli_commands[] = {
-	&cmd_enqueue, &cmd_relay,  &cmd_list,	&cmd_show,    &cmd_retry, &cmd_purge,
-	&cmd_stats,   &cmd_top,	   &cmd_inbox,	&cmd_consume, &cmd_step,  &cmd_checkpoint,
-	&cmd_lease,   &cmd_health, &cmd_doctor, &cmd_migrate, &cmd_key,	  &cmd_sinks,
-	&cmd_bench,   &cmd_help,   NULL,
+	&cmd_enqueue, &cmd_relay,      &cmd_list,   &cmd_show,	  &cmd_retry, &cmd_purge,
+	&cmd_stats,   &cmd_top,	       &cmd_inbox,  &cmd_consume, &cmd_step,  &cmd_checkpoint,
+	&cmd_lease,   &cmd_health,     &cmd_doctor, &cmd_migrate, &cmd_key,   &cmd_sinks,
+	&cmd_bench,   &cmd_completion, &cmd_help,   NULL,
 };
 
 static int run_help(struct cli *cli, void *options)
@@ -176,9 +177,7 @@ static int run(struct cli *cli, void *options)
 	int status;
 
 	if (cli->global.version) {
-		pr_buf_printf(&cli->out,
-			      cli->global.json ? "{\"version\":\"%s\"}\n" : "postroom %s\n",
-			      postroom_version());
+		cli_put_version(cli);
 		return CLI_DONE;
 	}
 	if (cli->global.help) {
