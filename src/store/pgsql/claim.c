@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Claiming (C1–C6) and burying what has no attempts left (C5).
+ * Claiming (C1–C6), and dead-lettering messages without attempts left (C5).
  *
- * 1. What is due is found in one of three arms, each on a partial index of its
- *    own: what was set apart and is due by itself, what waits for its turn
- *    without a key, what waits in the lanes (lane.c). Rows in backoff, held
- *    behind their key, delivered or dead are in none of them, and cost nothing.
- *    In the inbox, which has no lanes, everything is set apart from the beginning.
- * 2. An arm is one statement; it chooses rows once, in a MATERIALIZED part.
+ * 1. Due messages are found by one of three claim paths, each on its own partial
+ *    index: scheduled (due at a time of their own), unkeyed, and lanes (lane.c).
+ *    Rows in backoff, held behind their key, delivered or dead are in none of
+ *    these indexes, and cost nothing. The inbox has no lanes: all its rows are
+ *    on the scheduled path.
+ * 2. A claim path is one statement; it chooses rows once, in a MATERIALIZED part.
  * 3. The database's clock alone decides, and it is clock_timestamp(): now()
  *    stands still inside a transaction.
- * 4. What is found with an expired lease is claimed alone: it may have killed
- *    its worker, and must not take its neighbours along.
- * 5. Whatever is met without attempts left is buried there and then.
- * 6. A message with a key is claimed only if all earlier ones of its key that are
- *    unfinished are claimed with it, unless the claim is loose. Who meets another one parks it (apart = 2),
- *    holding a share lock on what it waits behind: so that whoever finishes
- *    that one sees it, and frees it (settle.c).
+ * 4. A message with an expired lease is claimed alone: it may have crashed its
+ *    worker, and must not affect other messages.
+ * 5. A claim dead-letters each message that it meets without attempts left.
+ * 6. A message with a key is claimed only if all earlier unfinished messages of
+ *    its key are claimed with it, unless the claim is unordered. A claim holds
+ *    any other message (apart = 2) under a share lock on its blocker: the worker
+ *    that finishes the blocker sees the held message, and unblocks it (settle.c).
  * 7. The scan starts behind the last row of the claim before, because the dead
  *    entries of settled rows pile up at the head of the index while some old
  *    transaction holds vacuum back. A row may commit late: so this is done only
  *    while batches are full, the head is read again as soon as that costs no more
  *    than one part in HEAD_SHARE of the time, every REREAD_US at the latest, and
- *    at once when nothing is found behind the mark.
+ *    at once when nothing is found behind the resume position.
  */
 #include "base/time.h"
 #include "store/pgsql/pgsql.h"
@@ -34,7 +34,7 @@
 #define HEAD_SHARE 20
 #define REREAD_US 10000000
 
-/* An arm that was empty is left alone for so many claims, as long as another has something. */
+/* This many claims skip a path that was empty, as long as another path finds messages. */
 #define QUIET_CLAIMS 6
 
 #define EXPIRED_REASON "the lease ran out during the last attempt: its worker died or hung"
@@ -43,7 +43,7 @@
 #define CLAIM_PLACES                                                                               \
 	"UPDATE {schema}{table} SET " PG_CLAIM_SET                                                 \
 	" WHERE ctid = ANY (ARRAY(SELECT place FROM fitting)) "                                    \
-	"RETURNING {columns}, " PG_CONTENT_OF_FITTING ", status = 'dead' AS buried, 0 AS of_lane, 0::bigint AS of_epoch, " \
+	"RETURNING {columns}, " PG_CONTENT_OF_FITTING ", status = 'dead' AS dead_lettered, 0 AS of_lane, 0::bigint AS of_epoch, " \
 	"next_attempt_at AS due, NULL::tid AS place"
 #define CLAIM_THEM "claimed AS (" CLAIM_PLACES ") "
 
@@ -61,11 +61,11 @@
 	PG_FITTING("chosen", "due, seq") " " CLAIM_PLACES ", 0::bigint"
 
 /*
- * What was delayed and has a key joins the order of its key now, at its end: those
- * of one key as they are due, and none before one that another worker has its
- * hands on. What is locked in a version newer than the snapshot can not be written,
- * and is not there for this claim. There is no mark here ($9 is 0): few are apart,
- * and not in order.
+ * A delayed message with a key joins the order of its key now, at its end. Messages of one
+ * key join in the order of their due times, and none before one that another worker has
+ * locked. A row that is locked in a version newer than the snapshot cannot be written, so
+ * this claim skips it. There is no resume position here ($9 is 0): these rows are few, and
+ * not in the order of seq.
  */
 #define CLAIM_ITSELF                                                                               \
 	PG_WITH_NOW ", chosen AS MATERIALIZED (SELECT ctid AS place FROM {schema}{table} "         \
@@ -105,7 +105,7 @@
 
 /*
  * The earliest of its key: the others wait for it. Those behind one that blocks are
- * held, all of them: with their leases they would look like work for ever.
+ * held, all of them: an expired lease would count as unfinished work without end.
  */
 #define CLAIM_EXPIRED                                                                              \
 	PG_WITH_NOW ", blocked AS MATERIALIZED (SELECT ctid AS place " EXPIRED "AND " BLOCKED      \
@@ -318,7 +318,7 @@ static void remember_resume(struct pgsql_store *store, const struct pgsql_path_c
 				 !store->lanes.failed;
 	path_state->skip = met == 0 && !(path_claim->path == PG_PATH_LANES && store->blocked) ? QUIET_CLAIMS : 0;
 	if (path_claim->path == PG_PATH_LANES && PQntuples(result) > 0) {
-		/* A look into a few of the lanes tells nothing about the others. */
+		/* A scan of a few lanes does not show the state of the others. */
 		if (!path_state->from_resume && !PQgetisnull(result, 0, PG_COL_EXPIRED))
 			store->none_expired = !*PQgetvalue(result, 0, PG_COL_EXPIRED);
 		if (!*PQgetvalue(result, 0, PG_COL_IS_DUE))
@@ -481,7 +481,7 @@ static int claim_paths(struct pgsql_store *store, const struct pr_table *table,
 			if (!uses_unkeyed_path(store, table, path) || was_quiet[path] != quiet)
 				continue;
 			status = claim_path(store, table, claim, path, batch, err);
-			/* What was only buried fills no batch: it is told, and the rest comes next time. */
+			/* Dead letters fill no batch: they are reported, and the next claim reads the rest. */
 			if (status < 0 || (batch->count == 0 && batch->dead_letter_count > 0))
 				return status;
 		}
@@ -502,7 +502,7 @@ static int claim_expired(struct pgsql_store *store, const struct pr_table *table
 	return status;
 }
 
-/* Those behind what was buried go on, unless it blocks them. */
+/* Unblocks the messages behind dead letters, unless dead letters block their key. */
 static int unblock_dead_letter_keys(struct pgsql_store *store, const struct pr_table *table, bool block,
 		       struct postroom_batch *batch, struct pr_err *err)
 {
@@ -534,7 +534,7 @@ int pr_pgsql_claim(struct postroom_store *base, const struct pr_table *table,
 	return status;
 }
 
-/* What a turn asks for: the arms in their order. */
+/* The claim of a settle and claim: the claim paths in their order. */
 struct pgsql_next {
 	struct pgsql_path_claim path_claim[PG_ROTATING_PATHS];
 	size_t count;
@@ -600,7 +600,7 @@ static int add_next_claim(struct pgsql_store *store, const struct pr_table *tabl
 		      const struct pr_claim *claim, struct pgsql_settling *settling,
 		      struct pgsql_next *next, struct pr_err *err)
 {
-	/* Only the lanes tell on the way that there are some. */
+	/* Only the lanes path reports expired leases together with its claim. */
 	if (!claim->reclaim_expired || (table->lanes && store->none_expired))
 		return add_paths(store, table, claim, settling, next, err);
 	if (table->lanes && store->kind == PR_LEASE_LANE)
@@ -608,7 +608,7 @@ static int add_next_claim(struct pgsql_store *store, const struct pr_table *tabl
 	return add_claim_step(store, claim, PG_PATH_EXPIRED, 1, settling, next, err);
 }
 
-/* What the steps of a settling have brought, the next batch last. */
+/* Reads the results of the steps of a settle, the next batch last. */
 static int read_settle_and_claim(struct pgsql_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct pgsql_settling *settling,
 		    struct pgsql_next *next, struct postroom_batch *batch, struct pr_err *err)
@@ -625,7 +625,7 @@ static int read_settle_and_claim(struct pgsql_store *store, const struct pr_tabl
 		path_claim->step = settling->steps[settling->count + i];
 		fine &= add_to_batch(store, table, claim->unordered, path_claim, batch, &met, &unheard) >= 0;
 	}
-	/* It is committed: what can not be taken over is left to its lease. */
+	/* It is committed: messages that cannot be read stay claimed until their lease expires. */
 	if (!fine)
 		pr_batch_reset(batch);
 	status = pr_pgsql_end_settling(store, settling, err);
@@ -688,7 +688,7 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 	return status;
 }
 
-/* What is held waits for what it is behind; that one counts. */
+/* Held messages do not count; their blocker does. */
 #define WAITING(condition)                                                                         \
 	"EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND " condition              \
 	" AND " PG_SCOPE ") "

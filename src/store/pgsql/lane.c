@@ -2,39 +2,37 @@
 /*
  * Lanes: messages of a key share one, and go through it in order.
  *
- * 1. Whoever claims from a lane has its row locked, and takes nothing unless that
- *    row is what it was when the statement began to look: so what it sees of
- *    the lane's messages is the truth. Others skip the lane meanwhile. Who puts
- *    some off for later raises the lane's epoch too, for to others they may be due.
- * 2. Leased by `row`, the messages are written and the lane is free with the
- *    commit; its epoch has grown, so that a statement which began to look before
- *    takes nothing.
- * 3. Leased by `lane`, the messages are not touched: the lane's row says who has
- *    it, until when, and which messages are in flight. Nobody else takes
- *    anything from it until they are settled or the lease has ended.
- * 4. A lease that has ended is turned into leases of its messages, which have
- *    ended too, each with an attempt counted; from there on they are claimed
- *    one by one like any that was left behind. One transaction, so it happens
- *    once, whoever dies over it.
- * 5. A worker goes on where its last batch ended, in the lanes that filled it, for as
- *    long as a look into all of them costs more than a twentieth of its time. Reading
- *    behind a mark passes over what committed late or was released, and later ones
- *    of its key would overtake it: so it does so only in lanes that nobody else has
- *    claimed from since, never over anything that was met and left, and of
- *    messages with a key only to those that had their seq before the heads were read:
- *    none of them was written by somebody who had seen the late one.
- * 6. Neighbours of a lane are far apart in the table, so a full batch of many keys is
- *    taken in parts, a few from each of many lanes: pages are read once instead of
- *    many times. The more workers, the fewer lanes for each: half of them stay free
- *    for those who come.
- * 7. To park or to put off takes parts of a statement that nearly always find nothing to
- *    do, and they are a fifth of its cost. A plain look has none of them: it takes nothing
- *    while any message could be behind another, and leaves what is early where it is.
- *    Then the next one heeds both.
- * 8. Where there is little, most lanes are empty, and to read their rows is most of
- *    what a look costs: so a plain one looks for messages first, from the floors on that a look
- *    into all has found, and reads only the rows of lanes that have some. A lane whose floor is
- *    lower by now is left to the next look into all.
+ * 1. A claim locks the row of each of its lanes, and takes no message of a lane whose
+ *    row has changed since the statement's snapshot: so the snapshot shows the lane's
+ *    messages as they are. Other claims skip a locked lane. A claim that delays a
+ *    message raises the lane's epoch too, because in other scopes it may be due.
+ * 2. With row leases, the claim writes the messages, and its commit frees the lane.
+ *    The epoch has grown, so a statement with an older snapshot takes nothing.
+ * 3. With lane leases, the claim does not write the messages: the lane's row has the
+ *    worker, the end of the lease and the messages in flight. Other workers take
+ *    nothing from the lane until these are settled or the lease has expired.
+ * 4. A takeover turns an expired lane lease into expired leases of its messages, each
+ *    with one counted attempt. They are then reclaimed one by one, like all others.
+ *    It is one transaction, so it happens once, even if the worker crashes during it.
+ * 5. A worker continues at its resume position, in the lanes that filled its last batch,
+ *    while a scan of all lanes costs more than a twentieth of its time. A scan from there
+ *    passes over late commits and released messages, and later messages of their key
+ *    must not overtake them. So it reads only lanes that no other worker has claimed from
+ *    since, never passes a message that was met and not claimed, and reads keyed messages
+ *    only up to the seq that was drawn before the heads were read: no transaction that
+ *    wrote one of these had seen the late one.
+ * 6. Messages of one lane are far from each other in the table, so a full batch of many
+ *    keys takes a few messages from each of many lanes: pages are read once instead of
+ *    many times. With more workers, each takes fewer lanes: half of them stay free for
+ *    other workers.
+ * 7. Holding and delaying need parts of a statement that nearly always have no effect,
+ *    and are a fifth of its cost. The fast path has none of these parts: it claims nothing
+ *    while any message could be behind another, and does not change early messages.
+ *    The next full scan does both.
+ * 8. While the backlog is small, most lanes are empty, and reading their rows is most of
+ *    the cost of a scan. So the fast path finds messages first, from the low-water marks of
+ *    the last full scan, and reads only the rows of lanes with messages. A lane whose
+ *    mark is lower by now is read by the next full scan.
  */
 #include "base/time.h"
 #include "store/pgsql/pgsql.h"
@@ -62,7 +60,7 @@
 #define EARLY_AND_BYTES                                                                            \
 	"next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, " PG_BYTES " AS bytes "
 
-/* seen: of each lane the head and the epoch. fresh: what stands in the index of that kind of lease. */
+/* seen: head and epoch of each lane. fresh: condition of the index of that kind of lease. */
 #define MET(seen, fresh, columns)                                                                  \
 	PG_WITH_NOW ", " seen                                                                      \
 	"mine AS MATERIALIZED (SELECT l.lane, s.head, l.epoch + 1 AS epoch FROM seen AS s "        \
@@ -76,8 +74,9 @@
 	"LIMIT $4::int), "
 
 /*
- * What must not go now: it is parked, or put off until it is due. walls: whether there can
- * be any; by row there nearly always are, and looking for one may mean passing many dead.
+ * Messages that must not be claimed now are held, or delayed until they are due. walls:
+ * whether there can be blockers. With row leases there nearly always are, and the search for
+ * one may pass many dead entries.
  */
 #define HOLD_BACK(walls)                                                                           \
 	"keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace, NULL::bigint[] AS mine "     \
@@ -106,7 +105,7 @@
 
 #define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
 
-/* What was seen in one row, and the messages behind it. drawn: a seq that had been given to one by now. */
+/* One row of facts about the scan, joined with the claimed messages. drawn: the highest seq drawn so far. */
 #define ANSWER(number, low_water, due, expired, walls)                                             \
 	"SELECT c.*, n.* FROM (SELECT " number " AS met, "                                         \
 	"coalesce(pg_sequence_last_value('{schema}{table}_seq_seq'), 0) AS drawn, "                \
@@ -124,7 +123,7 @@
 	"epochs AS MATERIALIZED (SELECT ARRAY(SELECT mine.epoch FROM generate_series(1, 64) AS n " \
 	"LEFT JOIN mine ON mine.lane = n ORDER BY n) AS each), "                                   \
 	"claimed AS (UPDATE {schema}{table} SET " PG_CLAIM_SET " WHERE ctid = ANY (ARRAY("         \
-	"SELECT place FROM fitting)) RETURNING {columns}, " PG_CONTENT_OF_FITTING ", status = 'dead' AS buried, " \
+	"SELECT place FROM fitting)) RETURNING {columns}, " PG_CONTENT_OF_FITTING ", status = 'dead' AS dead_lettered, " \
 	PG_LANE_OF("") "::int AS of_lane, ((SELECT each FROM epochs))[" PG_LANE_OF("") "::int] "   \
 	"AS of_epoch, next_attempt_at AS due, ctid AS place) "                                     \
 	ANSWER("count(*)", "NULL::text", "true", "true", "false")
@@ -145,7 +144,7 @@
 	"epoch = f.epoch, in_flight = f.seqs FROM " from " AS f "                                  \
 	"WHERE " by " AND l.epoch = f.epoch - 1" returning "), "
 #define CLAIMED(from, withheld, size)                                                              \
-	"claimed AS NOT MATERIALIZED (SELECT {columns}, " PG_CONTENT(withheld, size) ", NULL::boolean AS buried, " \
+	"claimed AS NOT MATERIALIZED (SELECT {columns}, " PG_CONTENT(withheld, size) ", NULL::boolean AS dead_lettered, " \
 	"lane::int AS of_lane, epoch AS of_epoch, next_attempt_at AS due, place FROM " from ") "
 #define ANY_DUE ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT)
 
@@ -221,16 +220,16 @@ const char *pr_pgsql_lanes_sql(enum pgsql_slot slot)
 	}
 }
 
-/* A batch is little that fills less than one part in so many. */
+/* A batch is small if it fills less than one part in so many. */
 #define LITTLE 4
 
-/* What is below the floor of one lane is passed in all others: more than this is not worth it. */
+/* A scan from the lowest low-water mark passes rows of the other lanes: at most this many. */
 #define PEEK_SPREAD 20000
 
-/* Where there are walls, looks heed them for so long. */
+/* How long scans check for blockers after one was found. */
 #define BLOCKERS_US 500000
 
-/* The lowest floor of all lanes; false if others are much higher. */
+/* The lowest low-water mark of all lanes; false if others are much higher. */
 static bool lowest_low_water(struct pgsql_store *store, const struct pr_scope *scope, int64_t *ret)
 {
 	const char *at = store->low_water.data, *scope_low_water = pr_pgsql_scope_low_water_lanes(store, scope);
@@ -334,7 +333,7 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_cla
 		store->in_flight += count;
 	store->since_raised += count;
 	store->many_keys = full && changes > count / 2;
-	/* What was met and left has to be parked or put off. */
+	/* Messages that were met and not claimed must be held or delayed. */
 	store->no_blockers = met == (int64_t)count;
 	store->fast_path = store->no_blockers && count * LITTLE < (size_t)path_claim->limit &&
 		     store->low_water.len > 0 && !store->low_water.failed;
@@ -350,8 +349,8 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_cla
  * mine: lanes that are still this worker's. Delivered messages leave; failed ones
  * are set apart; released ones are as they were. Where they are is known since
  * they were claimed, unless the table was rewritten: then they are found one by
- * one, which no statistics can talk the planner out of. What is not found stays in flight,
- * for somebody may be at it by hand, until it is given up: $7.
+ * one, by a plan that does not depend on statistics. A message that is not found stays in
+ * flight, because a user may have locked it by hand, until the worker gives it up: $7.
  */
 #define MINE                                                                                       \
 	PG_WITH_NOW ", mine AS MATERIALIZED (SELECT l.lane, l.epoch, l.in_flight "                 \
@@ -378,20 +377,20 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_cla
 	kept("(SELECT * FROM gone UNION ALL SELECT * FROM moved) AS left_now")                     \
 	"ours AS MATERIALIZED (SELECT v.*, " FOUND("v") " AS place FROM unnest("                   \
 	"$8::smallint[], $9::bigint[], $10::int[], $11::text[], $12::bigint[]) "                   \
-	"AS v(lane, seq, fate, reason, delay) JOIN mine USING (lane)), "                           \
+	"AS v(lane, seq, disposition, reason, delay) JOIN mine USING (lane)), "                           \
 	"changed AS (UPDATE {schema}{table} AS t SET "                                             \
-	"status = CASE v.fate WHEN 3 THEN 'dead' ELSE 'pending' END, "                             \
-	"attempts = attempts + (v.fate > 0)::int, claims = claims + (v.fate > 0)::int, "           \
-	"apart = (v.fate > 0)::int, next_attempt_at = CASE v.fate WHEN 2 "                         \
+	"status = CASE v.disposition WHEN 3 THEN 'dead' ELSE 'pending' END, "                             \
+	"attempts = attempts + (v.disposition > 0)::int, claims = claims + (v.disposition > 0)::int, "           \
+	"apart = (v.disposition > 0)::int, next_attempt_at = CASE v.disposition WHEN 2 "                         \
 	"THEN " PG_AT " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "           \
 	"last_error = v.reason, "                                                                  \
-	"last_attempt_at = CASE WHEN v.fate > 0 THEN " PG_AT " ELSE last_attempt_at END, "         \
+	"last_attempt_at = CASE WHEN v.disposition > 0 THEN " PG_AT " ELSE last_attempt_at END, "         \
 	"updated_at = " PG_AT " FROM ours AS v WHERE t.seq = v.seq AND t.ctid = ANY (ARRAY("       \
-	"SELECT place FROM ours WHERE fate > 1 OR (fate = 0 AND reason IS NOT NULL))) "            \
+	"SELECT place FROM ours WHERE disposition > 1 OR (disposition = 0 AND reason IS NOT NULL))) "            \
 	"RETURNING t.seq), "                                                                       \
 	"settled AS MATERIALIZED (SELECT seq FROM gone UNION ALL SELECT seq FROM moved "           \
 	"UNION ALL SELECT seq FROM changed "                                                       \
-	"UNION ALL SELECT seq FROM ours WHERE fate = 0 AND reason IS NULL), "                      \
+	"UNION ALL SELECT seq FROM ours WHERE disposition = 0 AND reason IS NULL), "                      \
 	"rest AS MATERIALIZED (SELECT lane, epoch, nullif(ARRAY("                                  \
 	"SELECT unnest(in_flight) EXCEPT SELECT seq FROM settled "                                 \
 	"EXCEPT SELECT unnest($4::bigint[] || $9::bigint[]) WHERE $7::boolean), "                  \
@@ -431,8 +430,8 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_cla
 	"SELECT " PG_HISTORY_COLUMNS " FROM " gone "), "
 #define FORGET(gone) ""
 /*
- * Rows as the snapshot has them, but only those that were deleted: somebody may be at one by hand.
- * Nearly always that is all of them, and nothing has to be looked up.
+ * Rows as the snapshot has them, but only deleted ones: a user may have locked one by hand.
+ * Nearly always all were deleted, and no seq has to be compared.
  */
 #define KEEP_GONE                                                                                  \
 	KEEP("(SELECT t.seq" HISTORY " FROM {schema}{table} AS t WHERE t.ctid = ANY ($5::tid[]) "  \

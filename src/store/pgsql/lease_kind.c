@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a database is leased: by row or by lane, for everybody who works on it.
+ * The lease kind of a database: by row or by lane, the same for all relays.
  *
- * 1. It stands in every row of postroom_lanes; a claim reads it there, in the
- *    snapshot in which it reads everything else.
- * 2. It is changed while nobody claims: a claim has a lock on that table before it
- *    begins to look, and who changes it has it alone, for a moment.
- * 3. Each kind has its indexes, and its room on a page. Indexes of the new one are made
- *    before the change, those of the old one dropped after it, without a lock that a
- *    producer would wait for. Who was stopped halfway does it again.
+ * 1. It is in every row of postroom_lanes; a claim reads it there, in the snapshot of
+ *    the claim.
+ * 2. It changes only while no claim runs: a claim locks that table before it reads, and
+ *    the change takes an exclusive lock for a moment.
+ * 3. Each kind has its own indexes and fill factor. The indexes of the new kind are
+ *    created before the change, those of the old kind are dropped after it, without a
+ *    lock that a producer would wait for. A change that was stopped halfway is repeated.
  */
 #include "store/pgsql/pgsql.h"
 
@@ -44,7 +44,7 @@ int pr_pgsql_load_lease_kind(struct pgsql_store *store, struct pr_err *err)
 	return store->lease_kind_known ? POSTROOM_OK : pr_pgsql_check_lease_kind(store, &lost, err);
 }
 
-/* What a claim of each kind reads; the other's only costs the producers. */
+/* The indexes that claims of each kind read. Those of the other kind only slow down producers. */
 static const struct pgsql_kind_index indexes[] = {
 	{ "postroom_outbox_turn",
 	  " ON {schema}postroom_outbox (next_attempt_at, seq) "
@@ -95,7 +95,7 @@ static int drop_index(struct pgsql_store *store, const char *name, struct pr_err
 	return run_kind_command(store, "DROP INDEX CONCURRENTLY IF EXISTS {schema}", name, "", err);
 }
 
-/* One that was not finished the last time is of no use, and stands in the way. */
+/* An index that was not finished the last time is invalid, and its name is taken: it is dropped first. */
 static int make_index(struct pgsql_store *store, const char *name, const char *definition,
 		      struct pr_err *err)
 {
@@ -123,7 +123,7 @@ static int make_index(struct pgsql_store *store, const char *name, const char *d
 	return status;
 }
 
-/* The table is locked for a moment; who can not have it makes way for others, and tries again. */
+/* The table is locked for a moment. If the lock is not free, the waiters behind it go first, and it is retried. */
 #define LOCK_TRIES 60
 
 static int set_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
@@ -166,7 +166,7 @@ static int await_lanes(struct pgsql_store *store, struct pr_err *err)
 			return POSTROOM_OK;
 		if (pr_stop_wait(store->stop, 100))
 			return pr_err_set(err, POSTROOM_STOPPED,
-					  CHANGING ": told to stop while lanes are still leased; "
+					  CHANGING ": stopped while lanes are still leased; "
 						   "run it again to finish");
 	}
 }
@@ -183,8 +183,8 @@ static int make_indexes(struct pgsql_store *store, enum pr_lease_kind kind, stru
 }
 
 /*
- * By row, two more versions of each message are written, and have room on its page; by lane
- * it leaves as it came. That holds for pages to come, and nobody waits for it.
+ * With row leases, two more versions of each message are written, and the page has room for
+ * them. With lane leases, a message is deleted unchanged. It applies to new pages only.
  */
 static int set_fillfactor(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
 {
@@ -214,12 +214,12 @@ static int change_kind(struct pgsql_store *store, enum pr_lease_kind kind, struc
 		status = set_fillfactor(store, store->kind, err);
 	if (status >= 0 && store->kind != kind)
 		return pr_err_set(err, POSTROOM_BUSY,
-				  CHANGING ": somebody else has changed it back meanwhile; "
-					   "agree with them, and run it again");
+				  CHANGING ": another process has changed it back meanwhile; "
+					   "agree on one kind, and run it again");
 	return status;
 }
 
-/* Of a session, for CREATE INDEX CONCURRENTLY is in no transaction; and so not behind a pooler. */
+/* A lock of the session, because CREATE INDEX CONCURRENTLY runs in no transaction; so not behind a pooler. */
 #define OWN_LOCK "(1886351222, hashtext('{schema}'))"
 
 static int change_kind_exclusive(struct pgsql_store *store, enum pr_lease_kind kind, struct pr_err *err)
@@ -239,8 +239,8 @@ static int change_kind_exclusive(struct pgsql_store *store, enum pr_lease_kind k
 		return err->status;
 	if (*PQgetvalue(result, 0, 0) != 't')
 		return pr_err_set(err, POSTROOM_BUSY,
-				  CHANGING ": somebody else is changing it right now; "
-					   "wait until they are done, and run it again");
+				  CHANGING ": another process is changing it right now; "
+					   "wait until it has finished, and run it again");
 	status = change_kind(store, kind, err);
 	run_kind_command(store, "SELECT pg_advisory_unlock" OWN_LOCK, "", "", &(struct pr_err){ 0 });
 	return status;
@@ -251,7 +251,7 @@ int pr_pgsql_lease(struct postroom_store *base, const enum pr_lease_kind *want,
 {
 	struct pgsql_store *store = pgsql_store(base);
 	bool lost;
-	/* Also when it is so already: somebody may have been stopped halfway. */
+	/* Also if it is this kind already: an earlier change may have been stopped halfway. */
 	int status = want ? change_kind_exclusive(store, *want, err) : POSTROOM_OK;
 
 	if (status >= 0)

@@ -1,30 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Floors: how far each lane is empty for good.
+ * Low-water marks: no claimable row of a lane is below its mark.
  *
  * While some old transaction holds vacuum back, the dead entries of finished
- * messages pile up at the head of the lanes' index, and a look into a lane would
- * pass them all. Looks begin at the lane's floor instead.
+ * messages pile up at the head of the lanes' index, and a scan of a lane would
+ * pass them all. Scans begin at the lane's low-water mark instead.
  *
- * 1. Below a floor there is no message in its turn, nor will there be one. Who
- *    has been given a seq has had a lock on the table since before, and keeps it
- *    until the end of its transaction: so once all who had one at some moment are
- *    done, whatever had a seq by then is in plain sight, or finished.
- * 2. That moment's seq is read before the locks, and the messages after the locks
- *    have been seen to be gone: in statements of their own, so that each sees what
- *    the one before it has waited for.
- * 3. No message comes back into its turn with the seq it had: what is released was
- *    never taken out of it or stays apart, what an operator brings back gets a
- *    new one.
- * 4. People may give numbers by hand: so the sweep looks below the floors too, of some
+ * 1. Below a mark there is no ready message, nor will there be one. A transaction
+ *    already holds a lock on the table when it draws a seq, and keeps it until its end.
+ *    So once all transactions that held one at some moment have ended, every message
+ *    with a seq up to that moment is visible, or finished.
+ * 2. The seq of that moment is read before the locks, and the messages after the locks
+ *    are gone: in separate statements, so that each sees the commits that the one
+ *    before it has waited for.
+ * 3. No message becomes ready again with its old seq: a released message stayed ready
+ *    or scheduled, and a message that an operator retries gets a new seq.
+ * 4. Users may insert a seq by hand: so the sweep also scans below the marks, of some
  *    lanes at a time, and lowers them.
- * 5. A store also has floors of its own, in memory, for the scope that it claims in:
- *    a million messages that wait for another sink are passed once, before the first
- *    look and page by page, and not at every look. What is in its turn without a lane
- *    stands in the order of its time, which somebody may have looked at before it had
- *    the lock, or given by hand: so its floor is a second lower, and every ten seconds
- *    all are looked for anew, or later if that takes long. Who is idle looks below
- *    them then by its one statement.
+ * 5. A store also has marks in memory, for the scope of its claims: a million messages
+ *    of another sink are passed once, before the first scan and page by page, and not by
+ *    every scan. Unkeyed messages are in the order of their time, which a transaction may
+ *    have read before it had the lock, or a user may have set by hand: so their mark is one
+ *    second lower. Every ten seconds all marks are found again, or later if that takes
+ *    long. An idle store scans below them with its one statement.
  */
 #include "base/time.h"
 #include "store/pgsql/pgsql.h"
@@ -299,7 +297,7 @@ int pr_pgsql_raise_low_water(struct pgsql_store *store, const struct pr_table *t
 	bool lasting;
 	int status;
 
-	/* However long somebody writes: up to where they were, they may be looked for again. */
+	/* The mark of the last scan stays valid while a long transaction writes: it can be found again. */
 	if (pr_pgsql_low_water_is_stale(store, scope) && raise_scope_low_water(store, table, scope, err) < 0)
 		return err->status;
 	if (pr_mono_us() < store->raise_due_us ||

@@ -377,7 +377,7 @@ void pr_pgsql_store_low_water(struct pgsql_store *store, int64_t begun_us);
 
 /*
  * Pieces of claims. $4 is the limit, $5 max_attempts, $6 the worker, $7 the
- * lease, $8 why they are buried, $9 where to start, $10 how many bytes, $11 whether
+ * lease, $8 the error of dead letters, $9 where to start, $10 how many bytes, $11 whether
  * the dead block, $12, where messages are claimed by themselves, that keys order nothing.
  */
 #define PG_WITH_NOW "WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at)"

@@ -2,16 +2,15 @@
 /*
  * Settling and renewing (A1–A4, A6, A7).
  *
- * 1. Every change is guarded: by locked_by and by claims, which only ever grows,
- *    where messages bear their leases themselves (by claims alone where a handler
- *    settles what its worker has claimed); by locked_by and epoch of the
- *    lane where that has them. A late ack of an earlier claim finds nothing to
- *    change.
+ * 1. A fencing token guards every change. For row leases it is claims, which only
+ *    grows, together with locked_by (claims alone if a handler settles the claim of its
+ *    worker). For lane leases it is the lane's epoch, together with locked_by. A late
+ *    ack of an earlier claim changes nothing.
  * 2. All verdicts of a batch are one transaction.
- * 3. A lost lease is told, never repaired.
- * 4. What is finished frees those held behind it, in a later statement of the
- *    same transaction: whoever parked one of them held a share lock on it until
- *    then, so it is seen.
+ * 3. A lost lease is reported, never repaired.
+ * 4. A finished message unblocks the messages held behind it, in a later statement of
+ *    the same transaction. The claim that held one of them had a share lock on the
+ *    blocker until its commit, so that statement sees the held message.
  */
 #include "store/pgsql/pgsql.h"
 #include "store/pgsql/array.h"
@@ -59,21 +58,21 @@ _Static_assert(ARRAYS == PG_SETTLE_ARRAYS, "pgsql.h has room for them");
  */
 #define ROWS                                                                                       \
 	"FROM unnest($1::{row_type}[], $2::bigint[], $3::int[], $4::text[], $5::bigint[]) "        \
-	"WITH ORDINALITY AS v(row, fence, fate, reason, delay, n) "                                \
+	"WITH ORDINALITY AS v(row, fence, disposition, reason, delay, n) "                         \
 	"WHERE t.{row} = ANY (ARRAY[v.row]) AND CASE WHEN t.claims = v.fence "                     \
 	"THEN t.status = '{active}' AND t.locked_by = coalesce($6::uuid, t.locked_by) END "        \
 	"RETURNING v.n"
 
-/* In the order of enum pr_disposition: 0 release, 1 done, 2 retry, 3 bury. */
+/* In the order of enum pr_disposition: 0 release, 1 done, 2 retry, 3 dead. */
 #define SETTLE                                                                                     \
 	PG_WITH_NOW " UPDATE {schema}{table} AS t SET "                                            \
-	"status = (ARRAY['pending', '{done}', 'pending', 'dead'])[v.fate + 1], "                   \
-	"attempts = CASE v.fate WHEN 0 THEN greatest(attempts - 1, 0) ELSE attempts END, "         \
-	"next_attempt_at = CASE v.fate WHEN 2 "                                                    \
+	"status = (ARRAY['pending', '{done}', 'pending', 'dead'])[v.disposition + 1], "                   \
+	"attempts = CASE v.disposition WHEN 0 THEN greatest(attempts - 1, 0) ELSE attempts END, "         \
+	"next_attempt_at = CASE v.disposition WHEN 2 "                                                    \
 	"THEN " PG_AT " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "           \
-	"last_error = CASE v.fate WHEN 1 THEN NULL WHEN 0 THEN coalesce(v.reason, last_error) "    \
+	"last_error = CASE v.disposition WHEN 1 THEN NULL WHEN 0 THEN coalesce(v.reason, last_error) "    \
 	"ELSE v.reason END, "                                                                      \
-	"{done_at} = CASE v.fate WHEN 1 THEN " PG_AT " ELSE {done_at} END, "                       \
+	"{done_at} = CASE v.disposition WHEN 1 THEN " PG_AT " ELSE {done_at} END, "                       \
 	"locked_by = NULL, locked_until = NULL, updated_at = " PG_AT " " ROWS
 
 #define RENEW                                                                                      \
@@ -152,7 +151,7 @@ static int add_arrays(struct pgsql_store *store, size_t from, size_t to,
 	return POSTROOM_OK;
 }
 
-/* fates NULL: a renewal, for which the delay is the lease. */
+/* disposition NULL: a renewal, for which the delay is the lease. */
 static void add_row(struct pgsql_store *store, const struct pr_table *table,
 		    const postroom_delivery *item, const enum pr_disposition *disposition, int64_t lease_ms)
 {
@@ -201,7 +200,7 @@ static void add_in_flight(struct pgsql_store *store, const postroom_delivery *it
 	pr_pgsql_array_add_number(&arrays[ARRAY_LANE_DISPOSITION], (int64_t)disposition);
 	pr_pgsql_array_add_text(&arrays[ARRAY_LANE_REASON], item->reason);
 	pr_pgsql_array_add_number(&arrays[ARRAY_LANE_DELAY], item->retry_in_ms);
-	/* What is released stands behind the marks again. */
+	/* A released message is below the resume position. */
 	if (disposition == PR_DISPOSITION_RELEASE)
 		store->path_state[PG_PATH_LANES].busy = false;
 }
@@ -300,8 +299,8 @@ static int compare_lane_seq(const void *left, const void *right, void *context)
 }
 
 /*
- * Those with leases of their own first; those of the lanes by their seqs, for the statement finds
- * each among them. What the answers need is here before they come.
+ * Items with row leases come first. Items of lanes are sorted by seq, as the statement expects.
+ * The memory for the results is allocated before they arrive.
  */
 static bool partition_by_lease(struct pgsql_settling *settling)
 {
@@ -452,7 +451,7 @@ int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *sett
 		postroom_delivery *item = &settling->items[i];
 
 		item->dead = settling->dispositions[i] == PR_DISPOSITION_DEAD && item->settled == POSTROOM_OK;
-		/* Whoever settles it again finds no lease, neither the lane's nor one of its own. */
+		/* A second settle finds no lease, neither of the lane nor of the row. */
 		if (item->lane > 0 && status >= 0) {
 			item->lane = 0;
 			item->fencing_token = -1;

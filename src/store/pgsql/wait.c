@@ -30,7 +30,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What has a key, or waits in a lane that nobody has, is due, or a claim sets it apart. */
+/* A keyed message, or one in a lane without a lease, is due, or a claim makes it scheduled. */
 #define WAITING                                                                                    \
 	IN_LANES("lease = 'row'", "0", "AND key IS NOT NULL ") " OR "                              \
 	IN_LANES("lease = 'lane' AND locked_by IS NULL", "l.floor", "")
@@ -41,8 +41,8 @@
 	"AND status = 'pending' AND apart = 0 " fresh "AND " PG_SCOPE PG_ONE_BY_ONE "))"
 
 /*
- * What was left behind may have to wait for others: no reason to get up at once. What
- * is held may be stranded.
+ * Messages with an expired lease may have to wait for others, so they do not end the sleep at
+ * once. Held messages may be stranded.
  */
 #define LEFT_BEHIND                                                                                \
 	"EXISTS (SELECT FROM {schema}{table} WHERE apart = 2 AND status = 'pending' "              \
@@ -50,7 +50,7 @@
 	"AND locked_until <= " PG_NOW " AND " PG_SCOPE ")"
 #define LANES_LEFT " OR EXISTS (SELECT FROM {schema}postroom_lanes WHERE locked_until <= " PG_NOW ")"
 
-/* What was set apart, and what somebody has. */
+/* When the next scheduled message is due, and when the next lease expires. */
 #define APART_DUE                                                                                  \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' "                   \
 	"AND apart IN (1, 3) AND " PG_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "             \

@@ -236,7 +236,7 @@ LANE_TEST(C7_second_concurrent_change_of_lease_kind_is_refused)
 	while (number(app, "SELECT count(*) FROM postroom_lanes WHERE lease = 'row'") == 0)
 		continue;
 	CHECK_INT(store->ops->lease(store, &kind, &kind, &err), POSTROOM_BUSY);
-	CHECK_CONTAINS(err.text, "somebody else is changing it");
+	CHECK_CONTAINS(err.text, "another process is changing it");
 	CHECK_INT(postroom_ack(store, batch, items_of(batch, 2), 2), POSTROOM_OK);
 	postroom_batch_free(batch);
 	CHECK_INT(pthread_join(thread, NULL), 0);

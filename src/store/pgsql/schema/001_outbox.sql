@@ -12,7 +12,7 @@ $$;
 -- Checks of a column's own are domains, not constraints of the table: those
 -- would be evaluated again at every claim and settle, which costs a fifth of
 -- them; a domain is looked at only when its column is written.
--- What stands in indexes is compared byte by byte: that is quicker, the same in every
+-- Indexed text is compared byte by byte: that is faster, the same in every
 -- database, and no new version of the system's locales makes an index wrong.
 CREATE DOMAIN {schema}postroom_namespace AS text COLLATE "C"
 	CONSTRAINT "namespace: 1 to 255 bytes without control characters"
@@ -116,23 +116,23 @@ ALTER TABLE {schema}postroom_outbox ALTER COLUMN body SET STORAGE EXTERNAL;
 -- E3
 CREATE UNIQUE INDEX postroom_outbox_dedupe
 	ON {schema}postroom_outbox (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL;
--- Conditions stand in the order that tells soonest that a new message is not meant.
--- What waits for its turn: without a key, and with one. Where lanes are leased there is
--- one index on lane and seq for both instead: see `postroom lease`.
--- Messages of a key share a lane; the others take turns. A lane is no column: a stored one has
+-- The condition that most often excludes a new message comes first.
+-- Ready messages, without a key and with one. With lane leases, one index on lane and seq
+-- replaces both: see `postroom lease`.
+-- Messages of a key share a lane; the others alternate. A lane is no column: a stored one has
 -- every row copied when it is written, and costs a producer a twelfth more.
 CREATE INDEX postroom_outbox_turn ON {schema}postroom_outbox (next_attempt_at, seq)
 	WHERE key IS NULL AND apart = 0 AND status = 'pending';
 CREATE INDEX postroom_outbox_keyed ON {schema}postroom_outbox
 	(((CASE WHEN key IS NULL THEN seq ELSE hashtext(key) END & 63) + 1), seq)
 	WHERE key IS NOT NULL AND apart = 0 AND status = 'pending';
--- What was set apart and is claimed by itself when it is due.
+-- Scheduled messages: each is claimed when it is due.
 CREATE INDEX postroom_outbox_due
 	ON {schema}postroom_outbox (next_attempt_at, seq) WHERE apart IN (1, 3) AND status = 'pending';
 CREATE INDEX postroom_outbox_leased
 	ON {schema}postroom_outbox (locked_until) WHERE status = 'processing';
--- What holds back later messages of its key, or waits behind an earlier one. A dead one does
--- only where the relay says so.
+-- Blockers of later messages of their key, and messages held behind one. A dead message blocks
+-- only if the relay is configured so.
 CREATE INDEX postroom_outbox_key ON {schema}postroom_outbox (key, topic, namespace, seq)
 	WHERE key IS NOT NULL AND apart = 1 AND status IN ('pending', 'processing');
 CREATE INDEX postroom_outbox_held ON {schema}postroom_outbox (key, topic, namespace, seq)
@@ -216,8 +216,8 @@ BEGIN
 	IF FOUND THEN
 		RETURN NEW;
 	END IF;
-	-- While the first message is there, and nobody is at it, the table's own index refuses the
-	-- second. If the first leaves before that, the second has been delivered with it: it is
+	-- While the first message exists, and no transaction has locked it, the table's own index refuses
+	-- the second. If the first leaves before that, the second has been delivered with it: it is
 	-- kept as such, and never sent.
 	IF EXISTS (SELECT FROM {schema}postroom_outbox AS o WHERE o.namespace = NEW.namespace
 		AND o.topic = NEW.topic AND o.dedupe_key = NEW.dedupe_key AND o.xmax = 0) THEN
@@ -258,8 +258,8 @@ CREATE TRIGGER postroom_dedupe_final AFTER UPDATE ON {schema}postroom_dedupe FOR
 
 -- One lease for a whole batch: who has claimed which messages of a lane, and until when.
 -- `lease` says how this database is claimed, the same in every row: by `row`, then the
--- messages bear their leases themselves and a lane is locked while somebody claims from
--- it; or by `lane`.
+-- messages carry their leases themselves, and a claim locks the lane while it runs;
+-- or by `lane`.
 -- The key is such that the version of a lane that counts is found at once, behind those that
 -- vacuum could not remove yet: its epoch is the highest.
 CREATE TABLE {schema}postroom_lanes (
@@ -287,7 +287,7 @@ CREATE TABLE {schema}postroom_lanes (
 ALTER TABLE {schema}postroom_lanes ALTER COLUMN in_flight SET STORAGE EXTERNAL;
 INSERT INTO {schema}postroom_lanes (lane) SELECT generate_series(1, 64);
 
--- What was delivered under a lane's lease and is kept for a while.
+-- Messages that were delivered under a lane lease, until their retention ends.
 -- No rules: its rows have kept those of the outbox, and each would be looked at again.
 CREATE TABLE {schema}postroom_history (
 	id uuid,
@@ -338,7 +338,8 @@ SELECT id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, pa
 	last_attempt_at, NULL, created_at, delivered_at, delivered_at
 FROM {schema}postroom_history;
 
--- The bell: until when a relay sleeps, in milliseconds since 1970. Producers ring only before that.
+-- The notify deadline: until when a relay sleeps, in milliseconds since 1970. Producers notify only
+-- before it.
 CREATE SEQUENCE {schema}postroom_sleepers;
 
 -- PREPARE TRANSACTION refuses a transaction that has notified: two-phase producers
@@ -421,7 +422,7 @@ BEGIN
 		json := 'null';
 		kind := coalesce(postroom_enqueue.content_type, 'application/octet-stream');
 	END IF;
-	-- Somebody who holds the key may still roll back: then it is ours after all.
+	-- The transaction that holds the key may still roll back: then this one gets it.
 	FOR try IN 1..50 LOOP
 		INSERT INTO {schema}postroom_outbox AS o (topic, payload, namespace, key, tenant_id,
 			dedupe_key, headers, correlation_id, content_type, body, next_attempt_at,
@@ -463,7 +464,7 @@ CREATE DOMAIN {schema}postroom_steps AS jsonb
 	CONSTRAINT "steps: a JSON object" CHECK (jsonb_typeof(VALUE) = 'object')
 	CONSTRAINT "steps: 64 MiB at most when printed" CHECK (octet_length(VALUE::text) <= 67108864);
 
--- What a handler has done, is doing, or has been told to do: one row for each event or
+-- Events and commands that a handler has finished, is running, or will run: one row for each event or
 -- command and handler (N1). `seq`, `claims`, `apart` and the columns of a lease are as in the outbox.
 CREATE TABLE {schema}postroom_inbox (
 	id {schema}postroom_event_id NOT NULL,
@@ -514,7 +515,7 @@ CREATE TRIGGER postroom_inbox_new BEFORE INSERT ON {schema}postroom_inbox FOR EA
 		OR (NEW.apart = 2 AND NEW.key IS NULL))
 	EXECUTE FUNCTION {schema}postroom_new();
 
--- By handler: what waits for one that nobody runs must not stand in the way of the others.
+-- By handler: rows of a handler that is not running must not slow down the others.
 CREATE INDEX postroom_inbox_due ON {schema}postroom_inbox (namespace, next_attempt_at, seq)
 	WHERE apart IN (1, 3) AND status = 'pending';
 CREATE INDEX postroom_inbox_leased
@@ -533,8 +534,8 @@ CREATE INDEX postroom_inbox_dead
 -- Settling, and listing newest first.
 CREATE UNIQUE INDEX postroom_inbox_seq ON {schema}postroom_inbox (seq);
 
--- A bell of its own: who sleeps beside the inbox is no concern of the outbox's producers. By row,
--- because only what is pending rings: an event that is handled there and then pays one comparison.
+-- The inbox has its own notify deadline: producers of the outbox do not wake consumers. The trigger is
+-- by row, because only pending rows notify: an event that is completed at once pays one comparison.
 CREATE SEQUENCE {schema}postroom_inbox_sleepers;
 
 CREATE TRIGGER postroom_inbox_ring AFTER INSERT ON {schema}postroom_inbox FOR EACH ROW
@@ -542,7 +543,7 @@ CREATE TRIGGER postroom_inbox_ring AFTER INSERT ON {schema}postroom_inbox FOR EA
 		> extract(epoch FROM clock_timestamp()) * 1000)
 	EXECUTE FUNCTION {schema}postroom_ring();
 
--- N2: true for who comes first. Whoever comes while the first is undecided waits for its outcome.
+-- N2: true for the first caller. A caller that comes while the first is undecided waits for its outcome.
 CREATE FUNCTION {schema}postroom_inbox_once(id text, handler text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
@@ -564,7 +565,7 @@ CREATE FUNCTION {schema}postroom_inbox_submit(handler text, id text, payload jso
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
-	-- Who was there before may be purged, or rolled back, before its state is read.
+	-- The earlier row may be purged, or rolled back, before its state is read.
 	FOR try IN 1..50 LOOP
 		INSERT INTO {schema}postroom_inbox AS i (id, handler_name, payload, tenant_id,
 			correlation_id)
