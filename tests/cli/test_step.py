@@ -64,7 +64,7 @@ def gone(path):
     try:
         with open(f'/proc/{int(path.read_text())}/stat', encoding='utf-8') as file:
             return file.read().rpartition(')')[2].split()[0] == 'Z'
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 
@@ -248,7 +248,7 @@ def J3_step_past_its_timeout_is_ended_with_its_children(handler, prepare, tmp_pa
     line = f'{prepare} sleep 1000 & echo $! > pid; wait; wait; sleep 1000'
     result = handler('step', 'a', '--timeout', '200ms', '--', 'sh', '-c', line)
     assert (result.code, result.err) == (1, 'postroom: step a: timed out after 200ms\n')
-    assert not (tmp_path / 'pid').exists() or gone(tmp_path / 'pid')
+    wait_until(lambda: not written(tmp_path / 'pid') or gone(tmp_path / 'pid'))
     assert handler.steps() == {}
 
 
@@ -266,7 +266,7 @@ def J3_a_signal_reaches_the_command_and_the_step_is_not_recorded(handler, number
     process.send_signal(number)
     out, _ = process.communicate()
     assert (process.returncode, out) == (128 + number, b'tidied\n')
-    assert gone(tmp_path / 'pid')
+    wait_until(lambda: gone(tmp_path / 'pid'))
     assert handler.steps() == {}
 
 
