@@ -220,6 +220,11 @@ bool cli_table_end(struct cli_table *table);
 void cli_put_row(struct pr_buf *out, const postroom_row *row);
 /* Only the members, so that the caller can append others. */
 void cli_put_row_members(struct pr_buf *out, const postroom_row *row);
+/* Attempts, lease and times of a row of either table: as JSON members, and as lines of text. */
+void cli_put_progress_members(struct pr_buf *out, const postroom_row *row);
+void cli_put_progress_fields(struct cli *cli, const postroom_row *row);
+/* A duration without the needless precision; "-" if it is negative. */
+const char *cli_format_age(int64_t age_us, char out[PR_DURATION_SIZE]);
 /* The member of a body; NULL: there is none. */
 void cli_put_body_member(struct pr_buf *out, const void *body, size_t len);
 

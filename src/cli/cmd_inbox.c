@@ -136,15 +136,7 @@ static void put_members(struct pr_buf *out, const postroom_row *row)
 	put_json(out, "headers", row->headers);
 	put_json(out, "checkpoint", row->checkpoint);
 	put_json(out, "steps", row->steps);
-	cli_put_int_member(out, "attempts", row->attempts);
-	cli_put_int_member(out, "claims", row->claims);
-	cli_put_time_member(out, "next_attempt_at", row->next_attempt_at_us);
-	cli_put_member(out, "locked_by", row->locked_by);
-	cli_put_time_member(out, "locked_until", row->locked_until_us);
-	cli_put_time_member(out, "last_attempt_at", row->last_attempt_at_us);
-	cli_put_member(out, "last_error", row->last_error);
-	cli_put_time_member(out, "created_at", row->created_at_us);
-	cli_put_time_member(out, "updated_at", row->updated_at_us);
+	cli_put_progress_members(out, row);
 	cli_put_time_member(out, "processed_at", row->processed_at_us);
 }
 
@@ -220,7 +212,6 @@ static int show_row(void *context, const postroom_row *row)
 	const postroom_filter one = {
 		.size = sizeof(one), .table = POSTROOM_INBOX, .handler = row->handler, .id = row->id
 	};
-	bool waiting = strcmp(row->status, "pending") == 0;
 
 	if (cli->global.json) {
 		shown->count++;
@@ -238,15 +229,7 @@ static int show_row(void *context, const postroom_row *row)
 	cli_put_field(cli, "tenant_id", row->tenant_id);
 	cli_put_field(cli, "correlation_id", row->correlation_id);
 	cli_put_field(cli, "status", row->status);
-	cli_put_field(cli, "content_type", row->content_type);
-	cli_put_field(cli, "headers", row->headers);
-	cli_put_number_field(cli, "attempts", row->attempts);
-	cli_put_time_field(cli, "created_at", row->created_at_us);
-	cli_put_time_field(cli, "next_attempt_at", waiting ? row->next_attempt_at_us : 0);
-	cli_put_time_field(cli, "last_attempt_at", row->last_attempt_at_us);
-	cli_put_field(cli, "last_error", row->last_error);
-	cli_put_field(cli, "locked_by", row->locked_by);
-	cli_put_time_field(cli, "locked_until", row->locked_until_us);
+	cli_put_progress_fields(cli, row);
 	cli_put_time_field(cli, "processed_at", row->processed_at_us);
 	cli_put_time_field(cli, "updated_at", row->updated_at_us);
 	cli_put_field(cli, "checkpoint", row->checkpoint);

@@ -14,7 +14,6 @@ static int print_row(void *context, const postroom_row *row)
 {
 	struct showing *showing = context;
 	struct cli *cli = showing->cli;
-	bool waiting = strcmp(row->status, "pending") == 0;
 
 	cli_put_field(cli, "id", row->id);
 	cli_put_field(cli, "status", row->status);
@@ -24,15 +23,7 @@ static int print_row(void *context, const postroom_row *row)
 	cli_put_field(cli, "tenant_id", row->tenant_id);
 	cli_put_field(cli, "dedupe_key", row->dedupe_key);
 	cli_put_field(cli, "correlation_id", row->correlation_id);
-	cli_put_field(cli, "content_type", row->content_type);
-	cli_put_field(cli, "headers", row->headers);
-	cli_put_number_field(cli, "attempts", row->attempts);
-	cli_put_time_field(cli, "created_at", row->created_at_us);
-	cli_put_time_field(cli, "next_attempt_at", waiting ? row->next_attempt_at_us : 0);
-	cli_put_time_field(cli, "last_attempt_at", row->last_attempt_at_us);
-	cli_put_field(cli, "last_error", row->last_error);
-	cli_put_field(cli, "locked_by", row->locked_by);
-	cli_put_time_field(cli, "locked_until", row->locked_until_us);
+	cli_put_progress_fields(cli, row);
 	cli_put_time_field(cli, "delivered_at", row->delivered_at_us);
 	cli_put_time_field(cli, "updated_at", row->updated_at_us);
 	if (row->body)

@@ -153,21 +153,6 @@ static int print_json(struct cli *cli, struct postroom_store *store, struct look
 	return POSTROOM_OK;
 }
 
-static const char *format_age(int64_t age_us, char out[PR_DURATION_SIZE])
-{
-	int64_t ms = age_us / 1000;
-
-	if (age_us < 0)
-		return "-";
-	/* Omits the milliseconds of long durations. */
-	if (ms >= 10000)
-		ms -= ms % 1000;
-	if (ms >= 600000)
-		ms -= ms % 60000;
-	pr_duration_format(ms, out);
-	return out;
-}
-
 static void add_counts(struct cli_table *table, const postroom_counts *counts)
 {
 	char age[PR_DURATION_SIZE];
@@ -177,7 +162,7 @@ static void add_counts(struct cli_table *table, const postroom_counts *counts)
 	cli_table_int(table, counts->processing);
 	cli_table_int(table, counts->delivered);
 	cli_table_int(table, counts->dead);
-	cli_table_cell(table, CLI_PLAIN, format_age(counts->oldest_age_us, age));
+	cli_table_cell(table, CLI_PLAIN, cli_format_age(counts->oldest_age_us, age));
 }
 
 static void add_topic_row(void *context, const char *ns, const char *topic,

@@ -67,16 +67,7 @@ static void put_line(struct screen *screen, enum cli_colour colour, const char *
 
 static const char *format_age(double age, char out[PR_DURATION_SIZE])
 {
-	int64_t ms = (int64_t)(age * 1000);
-
-	if (age < 0)
-		return "-";
-	if (ms >= 10000)
-		ms -= ms % 1000;
-	if (ms >= 600000)
-		ms -= ms % 60000;
-	pr_duration_format(ms, out);
-	return out;
+	return cli_format_age(age < 0 ? -1 : (int64_t)(age * 1e6), out);
 }
 
 static const char *format_latency(double seconds, char out[PR_DURATION_SIZE])

@@ -125,6 +125,20 @@ static int judge(const struct pr_loading *loading, struct pr_err *err)
 	return pr_err_set(err, POSTROOM_INVALID, "%.*s%s", (int)strcspn(text, "\n"), text, more);
 }
 
+/* Returns the configuration, or frees it if it could not be read or has faults. */
+static int finish(const struct pr_loading *loading, int status, struct pr_config *config,
+		  struct pr_config **ret, struct pr_err *err)
+{
+	if (status >= 0)
+		status = judge(loading, err);
+	if (status < 0) {
+		pr_config_free(config);
+		return status;
+	}
+	*ret = config;
+	return POSTROOM_OK;
+}
+
 int pr_config_load(const struct pr_config_input *input, struct pr_config **ret,
 		   struct pr_faults *faults, struct pr_err *err)
 {
@@ -145,14 +159,7 @@ int pr_config_load(const struct pr_config_input *input, struct pr_config **ret,
 	/* Without its tree, nothing can be said about what the file leaves out. */
 	if (status >= 0 && (tree || !input->file))
 		load_all(&loading, input, tree, config);
-	if (status >= 0)
-		status = judge(&loading, err);
-	if (status < 0) {
-		pr_config_free(config);
-		return status;
-	}
-	*ret = config;
-	return POSTROOM_OK;
+	return finish(&loading, status, config, ret, err);
 }
 
 void pr_config_free(struct pr_config *config)
@@ -203,14 +210,7 @@ int pr_config_load_sections(const char *file, const struct pr_config_section *se
 		status = pr_yaml_read(file, &config->arena, faults, &tree, err);
 	if (status >= 0 && (tree || !file))
 		pr_load_sections(&loading, sections, tree, &config->section_values);
-	if (status >= 0)
-		status = judge(&loading, err);
-	if (status < 0) {
-		pr_config_free(config);
-		return status;
-	}
-	*ret = config;
-	return POSTROOM_OK;
+	return finish(&loading, status, config, ret, err);
 }
 
 int pr_config_database(const char *file, struct pr_arena *arena, struct pr_faults *faults,

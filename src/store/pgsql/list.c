@@ -23,47 +23,33 @@ static void put_pattern(const char *pattern, struct pr_buf *out)
 /* A sub-select is evaluated once, and may bound an index scan. */
 #define AGE " <= (SELECT clock_timestamp() - @::bigint * interval '1 millisecond')"
 
-const struct pr_filter_words pr_pgsql_outbox_words = {
-	.ns = "namespace = @::text",
-	.topic = "topic LIKE @::text",
-	.tenant_id = "tenant_id = @::uuid",
-	.key = "key = @::text",
-	.id = "id = @::uuid",
-	.error = ERROR,
-	.fingerprint = "{schema}postroom_fingerprint(last_error) = @::text",
-	.created_from = "created_at >= " TIME,
-	.created_to = "created_at < " TIME,
-	.older_than = AGE,
-	.pattern = put_pattern,
-};
+/* The words that all tables share. */
+#define COMMON_WORDS                                                                               \
+	.tenant_id = "tenant_id = @::uuid", .key = "key = @::text",                                \
+	.created_from = "created_at >= " TIME, .created_to = "created_at < " TIME,                 \
+	.older_than = AGE, .pattern = put_pattern
+/* The words of messages, delivered or not. */
+#define MESSAGE_WORDS                                                                              \
+	COMMON_WORDS, .ns = "namespace = @::text", .topic = "topic LIKE @::text", .id = "id = @::uuid"
+/* The words of rows that may have an error. */
+#define ERROR_WORDS                                                                                \
+	.error = ERROR, .fingerprint = "{schema}postroom_fingerprint(last_error) = @::text"
+
+const struct pr_filter_words pr_pgsql_outbox_words = { MESSAGE_WORDS, ERROR_WORDS };
 
 /* A delivered message has no error. */
 const struct pr_filter_words pr_pgsql_history_words = {
-	.ns = "namespace = @::text",
-	.topic = "topic LIKE @::text",
-	.tenant_id = "tenant_id = @::uuid",
-	.key = "key = @::text",
-	.id = "id = @::uuid",
+	MESSAGE_WORDS,
 	.error = "@::text IS NULL",
 	.fingerprint = "@::text IS NULL",
-	.created_from = "created_at >= " TIME,
-	.created_to = "created_at < " TIME,
-	.older_than = AGE,
-	.pattern = put_pattern,
 };
 
 const struct pr_filter_words pr_pgsql_inbox_words = {
+	COMMON_WORDS,
+	ERROR_WORDS,
 	.topic = "coalesce(topic, handler_name) LIKE @::text",
-	.tenant_id = "tenant_id = @::uuid",
-	.key = "key = @::text",
 	.handler = "handler_name = @::text",
 	.id = "id = @::text",
-	.error = ERROR,
-	.fingerprint = "{schema}postroom_fingerprint(last_error) = @::text",
-	.created_from = "created_at >= " TIME,
-	.created_to = "created_at < " TIME,
-	.older_than = AGE,
-	.pattern = put_pattern,
 };
 
 const struct pr_filter_words *pr_pgsql_words(const postroom_filter *filter)

@@ -18,34 +18,27 @@
 /* SQLite's lower() knows ASCII letters only. */
 #define ERROR "instr(lower(last_error), lower(@)) > 0"
 
+/* The words that both tables share. */
+#define COMMON_WORDS                                                                               \
+	.key = "key = @", .error = ERROR,                                                          \
+	.fingerprint = "postroom_fingerprint(last_error) = @",                                     \
+	.created_from = "created_at >= @", .created_to = "created_at < @",                         \
+	.older_than = " <= @", .pattern = pr_sqlite_pattern, .age = pr_sqlite_before
+
 static const struct pr_filter_words outbox_words = {
+	COMMON_WORDS,
 	.ns = "namespace = @",
 	.topic = "topic GLOB @",
 	.tenant_id = "tenant_id" UUID,
-	.key = "key = @",
 	.id = "id" UUID,
-	.error = ERROR,
-	.fingerprint = "postroom_fingerprint(last_error) = @",
-	.created_from = "created_at >= @",
-	.created_to = "created_at < @",
-	.older_than = " <= @",
-	.pattern = pr_sqlite_pattern,
-	.age = pr_sqlite_before,
 };
 
 static const struct pr_filter_words inbox_words = {
+	COMMON_WORDS,
 	.topic = "coalesce(topic, handler_name) GLOB @",
 	.tenant_id = "tenant_id = @",
-	.key = "key = @",
 	.handler = "handler_name = @",
 	.id = "id = @",
-	.error = ERROR,
-	.fingerprint = "postroom_fingerprint(last_error) = @",
-	.created_from = "created_at >= @",
-	.created_to = "created_at < @",
-	.older_than = " <= @",
-	.pattern = pr_sqlite_pattern,
-	.age = pr_sqlite_before,
 };
 
 const struct pr_filter_words *pr_sqlite_words(const postroom_filter *filter)
