@@ -18,7 +18,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get('POSTROOM') or str(ROOT / 'build' / 'postroom')
 # Seconds after which a condition will never come true; the long forms crowd the machine for longer.
-PATIENCE = 300 if os.environ.get('POSTROOM_SOAK') == '1' else 60
+PATIENCE = 300 if os.environ.get('POSTROOM_SOAK') == '1' else 120
 
 
 def can_trace():
@@ -46,6 +46,18 @@ def wait_until(condition, what='the condition'):
             return value
         assert time.monotonic() < deadline, f'waited {PATIENCE} s for {what}'
         time.sleep(0.01)
+
+
+def wait_for_signal(pid):
+    """Waits until the program has acted on a signal: its main thread has taken it and slept again."""
+    def status(name):
+        return pathlib.Path(f'/proc/{pid}/status').read_text().split(f'\n{name}:')[1].split()[0]
+
+    def sleeps():
+        return int(status('voluntary_ctxt_switches'))
+    wait_until(lambda: int(status('ShdPnd'), 16) == 0, 'the signal to be taken')
+    before = sleeps()
+    wait_until(lambda: sleeps() >= before + 2, 'the main thread to sleep again')
 
 
 class Result:

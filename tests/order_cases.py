@@ -187,8 +187,9 @@ def a_sleeper_publishes_no_more(postroom):
     enqueue(postroom, [(f'k{n % 50}', n) for n in range(200)])
     os.mkfifo(cwd / 'gate')
     log = cwd / 'sleeper.log'
+    # The commands outlast a slow moment of this test; else some have failed before the relay is stopped.
     with open(log, 'wb') as file:
-        sleeper = postroom.start('relay', '--workers', '1', '--lease', '6s', '--to',
+        sleeper = postroom.start('relay', '--workers', '1', '--lease', '16s', '--to',
                                  'exec:echo "$POSTROOM_KEY $(cat)" >> begun; read word < gate',
                                  stderr=file)
     # All that go at once: one that is being started when the relay is stopped begins afterwards.

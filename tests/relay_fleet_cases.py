@@ -54,8 +54,11 @@ def a_newcomer_gets_its_share(postroom):
 
 def is_ready(pid):
     """Whether it takes SIGTERM by itself: then its workers have it blocked."""
-    masks = [re.search(r'SigBlk:\s+(\w+)', (task / 'status').read_text())[1]
-             for task in pathlib.Path('/proc', str(pid), 'task').iterdir()]
+    try:
+        masks = [re.search(r'SigBlk:\s+(\w+)', (task / 'status').read_text())[1]
+                 for task in pathlib.Path('/proc', str(pid), 'task').iterdir()]
+    except OSError:  # a thread has ended meanwhile
+        return False
     return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks)
 
 

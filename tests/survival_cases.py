@@ -35,7 +35,7 @@ def check_poison_message_is_dead_lettered_alone(postroom):
     while not codes or codes[-1] == -signal.SIGKILL:
         # A command has half of the lease to kill the relay in; else it has failed, and kills no relay.
         relay = postroom.start(
-            'relay', '--drain', '--workers', '1', '--lease', '4s', '--max-attempts', '3', '--log-level',
+            'relay', '--drain', '--workers', '1', '--lease', '10s', '--max-attempts', '3', '--log-level',
             'warn', '--to', f'exec:if [ "$POSTROOM_TOPIC" = killer ]; then {KILL_THE_RELAY}; fi;'
             ' echo $POSTROOM_ID >> out', stderr=subprocess.DEVNULL)
         codes.append(relay.wait())
@@ -55,9 +55,9 @@ def a_long_batch_keeps_its_lease(postroom):
     cwd = pathlib.Path(postroom.cwd)
     enqueue(postroom, 24)
     with open(cwd / 'log', 'wb') as log:
-        first = postroom.start('relay', '--workers', '1', '--lease', '4s', '--publish-timeout', '1s',
+        first = postroom.start('relay', '--workers', '1', '--lease', '10s', '--publish-timeout', '5s',
                                '--concurrency', '1', '--to',
-                               'exec:sleep 0.25; echo $POSTROOM_ID >> out', stderr=log)
+                               'exec:sleep 0.5; echo $POSTROOM_ID >> out', stderr=log)
     wait_until(lambda: words_in(cwd / 'out'), 'the first to publish')
     second = postroom.start('relay', '--to', 'exec:echo $POSTROOM_ID >> stolen', stderr=subprocess.DEVNULL)
     wait_until(lambda: postroom.stats()['backlog'] == 0, 'all to be delivered')

@@ -10,7 +10,7 @@ const [, , home, screenshots] = process.argv;
 const require = createRequire(`${home}/`);
 export const { chromium } = require('playwright-core');
 const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
-const PATIENCE = 30000;
+const PATIENCE = 120000;
 
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 export const say = (object) => process.stdout.write(`${JSON.stringify(object)}\n`);

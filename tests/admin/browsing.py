@@ -18,7 +18,7 @@ import uuid
 import psycopg2
 import pytest
 
-from conftest import ROOT, wait_until
+from conftest import PATIENCE, ROOT, wait_until
 from servers.launch import free_port
 from serving import Admin
 
@@ -93,7 +93,7 @@ def statement(table, row, mark):
 
 def write_sqlite(db, table, rows):
     import sqlite3
-    with sqlite3.connect(db, timeout=60) as connection:
+    with sqlite3.connect(db, timeout=PATIENCE) as connection:
         for row in rows:
             row = {name: int(value * 1000000) if isinstance(value, float) else value for name, value in row.items()}
             connection.execute(statement(table, row, '?'), list(row.values()))
@@ -278,7 +278,7 @@ class Browser:
 
     def end(self):
         self.process.stdin.close()
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=PATIENCE)
         self.process.stdout.close()
 
 

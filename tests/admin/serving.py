@@ -94,6 +94,7 @@ class Admin:
     def stop(self):
         self.process.terminate()
         assert self.process.wait(PATIENCE) == 0, self.lines
+        self.reader.join(PATIENCE)  # all that it has logged
 
 
 def answers(admin):

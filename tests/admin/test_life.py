@@ -3,7 +3,7 @@
 import signal
 import threading
 
-from conftest import wait_until
+from conftest import PATIENCE, wait_until
 from serving import Admin, serve
 
 CONFIG = '''\
@@ -105,15 +105,17 @@ def G1_reload_during_requests_is_safe(postroom, tmp_path):
     admin.stop()
 
 
-def H1_stopping_relay_is_not_ready(postroom):
+def H1_stopping_relay_is_not_ready(postroom, tmp_path):
     postroom.enqueue('t')
-    admin = serve(postroom, '--to', 'exec:sleep 5', '--shutdown-grace', '30s')
+    admin = serve(postroom, '--to', 'exec:until [ -e go ]; do sleep 0.05; done', '--shutdown-grace', '20m', '--lease', '1h',
+                  '--publish-timeout', '20m')
     wait_until(lambda: any(worker['in_flight'] for worker in admin.get('/api/v1/workers')['items']), 'a worker')
     admin.process.terminate()
     answer = wait_until(lambda: (probe := admin('GET', '/readyz')).code == 503 and probe, 'it not to be ready')
     assert answer.json == {'status': 'unavailable', 'reason': 'the relay is stopping'}
     assert admin('GET', '/livez').code == 200
-    assert admin.process.wait(60) == 0
+    (tmp_path / 'go').touch()
+    assert admin.process.wait(PATIENCE) == 0
 
 
 def P1_server_is_off_by_default(postroom, tmp_path):

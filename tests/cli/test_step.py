@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from conftest import PROGRAM, wait_until
+from conftest import PATIENCE, PROGRAM, wait_until
 
 WORKER = '0f5a3c1e-7b2d-4e9a-8c11-2233445566aa'
 
@@ -225,7 +225,7 @@ def J2_finished_step_is_recorded_once_the_database_is_unlocked(handler, db, tmp_
     with open(tmp_path / 'err', 'wb') as err:
         step = handler.start('step', 'a', '--', 'sh', '-c', line, stderr=err)
     wait_until((tmp_path / 'begun').exists, 'the command')
-    other = sqlite3.connect(db, isolation_level=None)
+    other = sqlite3.connect(db, timeout=PATIENCE, isolation_level=None)
     other.execute('BEGIN IMMEDIATE')
     (tmp_path / 'go').touch()
     wait_until(lambda: 'INBOX_STEP_NOT_RECORDED_YET' in (tmp_path / 'err').read_text() or step.poll() is not None,
@@ -331,4 +331,4 @@ def J3_the_timeout_of_a_job_ends_the_command_of_its_step(postroom, sql, tmp_path
     consume(postroom.ok, "postroom step a -- sh -c 'echo $$ > pid; sleep 1000'", '--timeout', '1s', '--max-attempts', '1')
     (status, error, steps), = sql('SELECT status, last_error, steps FROM postroom_inbox')
     assert (status, steps) == ('dead', '{}') and 'timed out after 1s' in error
-    wait_until(lambda: not (tmp_path / 'pid').exists() or gone(tmp_path / 'pid'), 'the end of its command')
+    wait_until(lambda: not written(tmp_path / 'pid') or gone(tmp_path / 'pid'), 'the end of its command')

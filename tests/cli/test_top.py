@@ -109,12 +109,9 @@ class Screen:
                 pass
             return self.process.poll() is not None
         wait_until(ended, 'top to end')
-        try:
-            self.text += os.read(self.master, 65536).decode('utf-8', 'replace')
-        except BlockingIOError:
-            pass
         assert termios.tcgetattr(self.slave)[3] == self.before[3], 'echo or line mode is lost'
-        assert self.text.endswith('\x1b[?25h\x1b[?1049l')
+        # What it has written last may still be on its way, in several pieces.
+        wait_until(lambda: ended() and self.text.endswith('\x1b[?25h\x1b[?1049l'), 'its last words')
         os.close(self.master)
         os.close(self.slave)
         return self.process.returncode

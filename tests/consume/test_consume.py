@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from conftest import PROGRAM, wait_until
+from conftest import PROGRAM, wait_for_signal, wait_until
 from survival_cases import words_in
 
 SOAK = os.environ.get('POSTROOM_SOAK') == '1'
@@ -286,7 +286,7 @@ def J1_takeover_of_killed_worker_resumes_at_its_step(postroom, tmp_path):
                'postroom step two -- sh -c "echo two >> ran"')
     env = {'PATH': f'{os.path.dirname(PROGRAM)}:{os.environ["PATH"]}'}
     postroom.ok('inbox', 'submit', 'h', 'c1')
-    run = ('consume', '--handler', 'h', '--lease', '4s', '--exec', handler, '--drain')
+    run = ('consume', '--handler', 'h', '--lease', '10s', '--exec', handler, '--drain')
     first = postroom.start(*run, env=env, stderr=subprocess.DEVNULL)
     wait_until(lambda: words_in(tmp_path / 'here'), 'the first step')
     first.kill()
@@ -309,8 +309,8 @@ def J3_step_longer_than_the_lease_runs_once(postroom, tmp_path):
     subprocess.run([*git, 'commit', '-qm', 'all'], check=True)
     postroom.ok('inbox', 'submit', 'h', 'c1')
     handler = ('postroom step clone -- sh -c "echo clone >> ran; test -d copy || '
-               'git clone -q --no-local repository copy; sleep 7"')
-    run = ('consume', '--handler', 'h', '--lease', '3s', '--timeout', '10m', '--drain', '--exec', handler)
+               'git clone -q --no-local repository copy; sleep 18"')
+    run = ('consume', '--handler', 'h', '--lease', '8s', '--timeout', '10m', '--drain', '--exec', handler)
     both = [postroom.start(*run, env=env, stderr=subprocess.DEVNULL) for _ in range(2)]
     assert [one.wait() for one in both] == [0, 0]
     assert words_in(tmp_path / 'ran') == ['clone'] and (tmp_path / 'copy' / 'file199').exists()
@@ -319,7 +319,7 @@ def J3_step_longer_than_the_lease_runs_once(postroom, tmp_path):
 
 def J3_endless_command_is_ended_with_its_children(postroom, tmp_path):
     handler = 'trap "" TERM; sleep 1000 & echo $! > child; wait; sleep 1000'
-    consume(postroom, '--exec', handler, '--timeout', '3s', '--max-attempts', '1',
+    consume(postroom, '--exec', handler, '--timeout', '10s', '--max-attempts', '1',
             lines=events({'id': 'e1', 'topic': 't', 'payload': {}}))
     row = inbox(postroom)['e1']
     assert row['status'] == 'dead' and 'timed out' in row['last_error']
@@ -383,6 +383,7 @@ def D4_stop_finishes_messages_in_flight(postroom, tmp_path):
                             'echo $POSTROOM_ID >> ended', stderr=subprocess.DEVNULL)
     wait_until(lambda: words_in(tmp_path / 'begun'), 'a job')
     worker.send_signal(signal.SIGTERM)
+    wait_for_signal(worker.pid)
     (tmp_path / 'go').touch()
     assert worker.wait() == 0
     assert words_in(tmp_path / 'ended') == words_in(tmp_path / 'begun') and len(words_in(tmp_path / 'ended')) == 1

@@ -27,7 +27,7 @@ static bool live(void)
 	if (pid == 0) {
 		setrlimit(RLIMIT_CORE, &(struct rlimit){ 0 });
 		rig.silent = true;
-		DRAIN(die_of_poison, .workers = 1, .max_attempts = 3, .lease_ms = 2000);
+		DRAIN(die_of_poison, .workers = 1, .max_attempts = 3, .lease_ms = 6000);
 		_exit(0);
 	}
 	CHECK(waitpid(pid, &status, 0) == pid);

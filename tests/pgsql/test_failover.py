@@ -97,7 +97,7 @@ def D5_unresponsive_host_is_skipped(server, postroom, database, tmp_path, kind):
             callers[-1].setblocking(False)
             callers[-1].connect_ex(('127.0.0.1', port))
         postroom.db = server.url(database, host=f'127.0.0.1,{server.host}', port=f'{port},5432',
-                                 connect_timeout=1)
+                                 connect_timeout=5)
         id = postroom.enqueue()
         postroom.ok('relay', '--drain', '--to', 'file:out')
         for caller in callers:

@@ -168,9 +168,11 @@ def D5_relay_survives_timeouts_set_in_its_url(postroom, relay, place, database, 
     for _ in range(3):
         postroom.enqueue()
     os.mkfifo(tmp_path / 'gate')
+    patient = postroom.db
     postroom.db += f'&options=-c%20{setting}%3D200ms'
     running = relay('--workers', '1', '--lease', '60s', '--publish-timeout', '30s', '--to',
                     'exec:echo $POSTROOM_ID >> begun; read word < gate')
+    postroom.db = patient  # for the producer
     wait_until(lambda: len(words_in(tmp_path / 'begun')) == 3, 'all to be begun')
     holder = place.connect(database)
     holder.autocommit = False
@@ -197,6 +199,7 @@ def D5_relay_survives_idle_session_timeouts(postroom, relay, place, database, sq
     sql(f"ALTER DATABASE {database} SET idle_session_timeout = '300ms'")
     running = relay('--to', 'file:out', '--poll-interval', '20s', '--lease', '60s')
     running.wait_for(TROUBLE, 2)
+    postroom.db += '&options=-c%20idle_session_timeout%3D0'  # a slow producer is not what is tested
     postroom.enqueue()
     delivered(tmp_path, 1)
     running.stop()

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from conftest import wait_until
+from conftest import wait_for_signal, wait_until
 from pgsql.files import messages_in, words_in
 
 
@@ -49,6 +49,7 @@ def D4_stop_finishes_begun_messages_and_releases_the_rest(postroom, relay, sql, 
                     'exec:echo $POSTROOM_ID >> begun; read word < gate; echo $POSTROOM_ID >> done')
     wait_until(lambda: words_in(tmp_path / 'begun'), 'the first to begin')
     running.process.terminate()
+    wait_for_signal(running.process.pid)
     gate = os.open(tmp_path / 'gate', os.O_RDWR)
     # Opens the gate for every command that waits there, until the relay has ended.
     while running.process.poll() is None:
@@ -108,7 +109,7 @@ def A7_relay_suspended_past_its_lease_publishes_no_more_of_batch(postroom, relay
     fill(sql, 40)
     os.mkfifo(tmp_path / 'gate')
     # The commands outlast a slow moment of this test; else some have failed before the relay is stopped.
-    sleeper = relay('--workers', '1', '--lease', '8s', '--to',
+    sleeper = relay('--workers', '1', '--lease', '16s', '--to',
                     'exec:echo $POSTROOM_ID >> begun; read word < gate')
     # All that go at once: one that is being started when the relay is stopped begins afterwards.
     wait_until(lambda: len(words_in(tmp_path / 'begun')) == 8, 'the first relay to publish')
@@ -149,14 +150,14 @@ def A2_session_ended_while_relay_is_suspended_changes_nothing(postroom, relay, p
 
 def A5_slow_sink_never_causes_a_second_delivery(postroom, relay, sql, tmp_path):
     """A batch that takes longer than its lease, beside a relay that looks for expired ones."""
-    fill(sql, 100)
-    relays = [relay('--workers', '1', '--lease', '6s', '--to', 'exec:echo $POSTROOM_ID >> out; sleep 0.7')
+    fill(sql, 200)
+    relays = [relay('--workers', '1', '--lease', '12s', '--to', 'exec:echo $POSTROOM_ID >> out; sleep 1.4')
               for _ in range(2)]
-    wait_until(lambda: sql("SELECT count(*) FROM postroom_outbox WHERE status = 'delivered'") == [(100,)],
+    wait_until(lambda: sql("SELECT count(*) FROM postroom_outbox WHERE status = 'delivered'") == [(200,)],
                'all to be delivered')
-    assert sql("SELECT max(delivered_at) - min(last_attempt_at) > interval '6s' "
+    assert sql("SELECT max(delivered_at) - min(last_attempt_at) > interval '12s' "
                'FROM postroom_outbox') == [(True,)], 'it was too quick to prove anything'
     for running in relays:
         running.stop()
-    assert len(words_in(tmp_path / 'out')) == 100
+    assert len(words_in(tmp_path / 'out')) == 200
     assert sql('SELECT DISTINCT attempts FROM postroom_outbox') == [(1,)]

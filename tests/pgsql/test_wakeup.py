@@ -51,9 +51,9 @@ def D3_every_entry_point_wakes_a_sleeping_relay(unmigrated, sql, tmp_path):
                          'warn')
     # A relay's sleeps grow to seconds when nothing happens for as long.
     for schema in ways:
-        asleep_until(sql, f'{schema}.', '4s')
+        asleep_until(sql, f'{schema}.', '10s')
     for schema, enqueue in ways.items():
-        until = asleep_until(sql, f'{schema}.', '4s')
+        until = asleep_until(sql, f'{schema}.', '10s')
         enqueue()
         delivered, = wait_until(lambda: sql(f'SELECT delivered_at FROM {schema}.postroom_outbox '
                                             'WHERE delivered_at IS NOT NULL'), 'the delivery')
@@ -110,7 +110,7 @@ def D3_producers_do_not_notify_busy_relays(postroom, relay, place, database, sql
 def D3_producers_do_not_notify_while_backlog_is_processed(postroom, relay, place, database, sql):
     """The relay is never out of work before the last of these is committed."""
     sql("INSERT INTO postroom_outbox (topic, payload) SELECT 't', to_jsonb(n) "
-        'FROM generate_series(1, 40000) n')
+        'FROM generate_series(1, 100000) n')
     listener = Listener(place, database)
     relay('--to', 'null:', '--batch-size', '50', '--log-level', 'warn')
     wait_until(lambda: sql("SELECT 1 FROM postroom_outbox WHERE status = 'delivered' LIMIT 1"),

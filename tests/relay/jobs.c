@@ -75,13 +75,13 @@ TEST(J3_job_may_exceed_its_lease_but_not_its_timeout)
 	struct pr_relay_config config = job_config("exec:echo >> tries; sleep 1000");
 
 	job_submit("a", "1");
-	config.lease_ms = 3000;
-	config.publish_timeout_ms = 5500;
+	config.lease_ms = 6000;
+	config.publish_timeout_ms = 11500;
 	config.policy.max_attempts = 1;
 	drain(config);
 	CHECK_INT(lines_in("tries"), 1);
 	CHECK_STR(job_status("a"), "dead");
-	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox"), "timed out after 5500ms");
+	CHECK_STR(text(app, "SELECT last_error FROM postroom_inbox"), "timed out after 11500ms");
 }
 
 #define FAIL_A "exec:echo $POSTROOM_ID >> tries; test $POSTROOM_ID != a"

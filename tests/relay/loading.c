@@ -10,9 +10,9 @@
 
 /* More than a claim receives, on any database. */
 #define LARGE ((size_t)1024 * 1024)
-#define LEASE_MS 6000
+#define LEASE_MS 12000
 /* After a load of this duration the lease is too short for a publish. */
-#define LOAD_MS 3000
+#define LOAD_MS 6000
 
 static struct {
 	bool fails;
@@ -110,7 +110,7 @@ TEST(A5_lease_is_renewed_after_a_slow_load)
 	config.to = "exec:echo >> begun";
 	config.workers = 1;
 	config.lease_ms = LEASE_MS;
-	config.publish_timeout_ms = 2500;
+	config.publish_timeout_ms = 5500;
 	loads.takes_ms = LOAD_MS;
 	start(config);
 	/* Without a renewal the publish does not begin, and the message is loaded again. */

@@ -58,6 +58,17 @@ def is_pending(pid, number):
     return int(pending, 16) >> (number - 1) & 1
 
 
+def names_in(threads):
+    """The names of the threads of a process, by its directory of them."""
+    found = set()
+    for task in pathlib.Path(threads).iterdir():
+        try:
+            found.add((task / 'comm').read_text().strip())
+        except OSError:  # it has ended meanwhile
+            pass
+    return found
+
+
 @pytest.fixture
 def running(postroom, tmp_path):
     return Running(postroom, tmp_path)
@@ -68,7 +79,7 @@ def D7_added_route_delivers_waiting_messages(postroom, running):
     postroom.enqueue('lost')
     running.start(TO_A)
     wait_until(lambda: running.logged('OUTBOX_UNROUTED count=1 namespace=default topic=lost'))
-    assert running.count('a.ndjson') == 1
+    wait_until(lambda: running.count('a.ndjson') == 1)
     running.reload(TO_A + '  - { sink: b }\n')
     wait_until(lambda: running.count('b.ndjson') == 1)
     wait_until(lambda: running.logged('OUTBOX_UNROUTED count=0'))
@@ -211,6 +222,7 @@ def D7_memory_and_descriptors_do_not_grow_with_reloads(postroom, running):
     wait_until(lambda: running.count('a.ndjson') == 1)
     threads = f'/proc/{running.relay.pid}/task'
     files = f'/proc/{running.relay.pid}/fd'
+    wait_until(lambda: {'janitor', 'a 1', 'a 2'} <= names_in(threads), 'all threads')
     expected = len(os.listdir(threads))  # a sanitizer may have one of its own among them
     running.reload(TO_A)
     wait_until(lambda: len(os.listdir(threads)) == expected)

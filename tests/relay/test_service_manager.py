@@ -12,8 +12,8 @@ import subprocess
 
 import pytest
 
-from conftest import PROGRAM, ROOT, wait_until
-from relay_process import children_of, enqueue_many, ids_in, lines_of, sanitized
+from conftest import PATIENCE, PROGRAM, ROOT, wait_until
+from relay_process import children_of, enqueue_many, ids_in, lines_of, processes_with, sanitized
 from servers.launch import free_port
 
 WATCHDOG_USEC = '200000'
@@ -57,8 +57,11 @@ def thread_of(pid, name):
     """The id of the thread of that name, once there is one."""
     def find():
         for task in os.listdir(f'/proc/{pid}/task'):
-            if pathlib.Path(f'/proc/{pid}/task/{task}/comm').read_text().strip() == name:
-                return int(task)
+            try:
+                if pathlib.Path(f'/proc/{pid}/task/{task}/comm').read_text().strip() == name:
+                    return int(task)
+            except OSError:  # it has ended meanwhile
+                pass
         return None
     return wait_until(find, f'the thread {name}')
 
@@ -212,13 +215,13 @@ def W1_the_watchdog_of_another_process_is_left_alone(postroom, manager):
 def D5_locked_database_does_not_trigger_the_watchdog(postroom, db, manager):
     """The holder of the lock keeps the workers waiting much longer than any step of theirs may take."""
     postroom.ok('migrate')
-    holder = sqlite3.connect(db, isolation_level=None)
-    relay = postroom.start('relay', '--to', 'null:', '--lease', '30ms',
+    holder = sqlite3.connect(db, timeout=PATIENCE, isolation_level=None)
+    relay = postroom.start('relay', '--to', 'null:', '--lease', '3s',
                            env=manager.environment(WATCHDOG_USEC=WATCHDOG_USEC))
     manager.wait_for('WATCHDOG=1')
     holder.execute('BEGIN IMMEDIATE')
     holder.execute("INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')")
-    manager.wait_for('WATCHDOG=1', len(manager.hear()) + 30)
+    manager.wait_for('WATCHDOG=1', len(manager.hear()) + 80)
     holder.execute('COMMIT')
     holder.close()
     wait_until(lambda: postroom.stats()['backlog'] == 0, 'the message')
@@ -229,7 +232,7 @@ def D5_locked_database_does_not_trigger_the_watchdog(postroom, db, manager):
 
 @pytest.mark.parametrize('name', ['worker 1', 'janitor'])
 def W1_the_watchdog_is_not_fed_while_a_thread_hangs(postroom, manager, freeze, name):
-    relay = postroom.start('relay', '--to', 'null:', '--lease', '30ms',
+    relay = postroom.start('relay', '--to', 'null:', '--lease', '3s',
                            env=manager.environment(WATCHDOG_USEC=WATCHDOG_USEC))
     manager.wait_for('WATCHDOG=1')
     frozen = freeze(thread_of(relay.pid, name))
@@ -259,7 +262,7 @@ def stop_with_a_thread_that_hangs(process, freeze, name, command='relay'):
 
 
 def D4_hung_worker_does_not_prevent_stop_of_relay(postroom, freeze):
-    relay = postroom.start('relay', '--to', 'null:', '--lease', '30ms', '--shutdown-grace', '100ms')
+    relay = postroom.start('relay', '--to', 'null:', '--lease', '3s', '--shutdown-grace', '100ms')
     stop_with_a_thread_that_hangs(relay, freeze, 'worker 2')
 
 
@@ -333,9 +336,8 @@ def first(postroom):
         postroom.processes.append(parent)
 
         def find():
-            return [pid for pid in children_of(parent.pid)
-                    if PROGRAM.encode() in pathlib.Path(f'/proc/{pid}/cmdline').read_bytes()]
-        return parent, wait_until(find, 'process 1')[0]
+            return set(children_of(parent.pid)) & set(processes_with(PROGRAM))
+        return parent, wait_until(find, 'process 1').pop()
     command = unshare()
     if not command:
         pytest.skip('a process namespace is not permitted here')

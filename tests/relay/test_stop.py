@@ -9,7 +9,7 @@ import uuid
 
 import pytest
 
-from conftest import wait_until
+from conftest import PATIENCE, wait_for_signal, wait_until
 from relay_process import (children_of, enqueue_many, expire_leases, ids_in, lines_of, processes_with)
 
 
@@ -49,6 +49,7 @@ def D4_stop_finishes_begun_messages_and_releases_the_rest(postroom, sql, tmp_pat
                            'echo $POSTROOM_ID >> done', stderr=subprocess.DEVNULL)
     wait_until(lambda: ids_in(tmp_path / 'begun'), 'the first to begin')
     relay.terminate()
+    wait_for_signal(relay.pid)
     # Opens the gate for every command that waits there, until the relay has ended.
     while relay.poll() is None:
         try:
@@ -129,7 +130,7 @@ def K3_children_are_always_reaped(postroom, tmp_path):
     relay = postroom.start('relay', '--to', 'exec:echo x >> done; exit $(( $$ % 3 ))', '--base-delay',
                            '10ms', stderr=subprocess.DEVNULL)
     wait_until(lambda: postroom.stats()['backlog'] == 0, 'all to be settled')
-    assert children_of(relay.pid) == {}
+    wait_until(lambda: not children_of(relay.pid), 'the last to be reaped')
     relay.terminate()
     assert relay.wait() == 0
 
@@ -168,7 +169,8 @@ def A7_relay_suspended_past_its_lease_publishes_no_more_of_batch(postroom, sql,
                                                                              tmp_path):
     enqueue_many(postroom, 200)
     os.mkfifo(tmp_path / 'gate')
-    sleeper = postroom.start('relay', '--workers', '1', '--lease', '2s', '--to',
+    # The commands outlast a slow moment of this test; else some have failed before the relay is stopped.
+    sleeper = postroom.start('relay', '--workers', '1', '--lease', '16s', '--to',
                              'exec:echo $POSTROOM_ID >> begun; read word < gate')
     # All that go at once: one that is being started when the relay is stopped begins afterwards.
     wait_until(lambda: len(ids_in(tmp_path / 'begun')) == 8, 'the first relay to publish')
@@ -204,7 +206,7 @@ def D5_relay_survives_a_locked_database(postroom, db, tmp_path):
     id = postroom.enqueue()
     relay = postroom.start('relay', '--to', 'file:out', stderr=subprocess.DEVNULL)
     wait_until(lambda: lines_of(tmp_path / 'out'), 'the first message')
-    holder = sqlite3.connect(db, isolation_level=None)
+    holder = sqlite3.connect(db, timeout=PATIENCE, isolation_level=None)
     holder.execute('BEGIN IMMEDIATE')
     holder.execute("INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')")
     for _ in range(2):

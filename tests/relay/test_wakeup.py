@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import PROGRAM, needs_strace, wait_until
+from conftest import PATIENCE, PROGRAM, needs_strace, wait_until
 from relay_process import children_of, lines_of
 
 
@@ -66,7 +66,7 @@ def D3_commit_from_another_language_wakes_the_relay(postroom, traced, db, tmp_pa
     postroom.ok('migrate')
     relay = traced('poll', *sleepy())
     sleep = wait_until(lambda: long_sleeps(tmp_path), 'a long sleep')[-1]
-    connection = sqlite3.connect(db)
+    connection = sqlite3.connect(db, timeout=PATIENCE)
     with connection:
         connection.execute("INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')")
     connection.close()

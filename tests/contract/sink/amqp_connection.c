@@ -201,11 +201,11 @@ TEST(K8_unconfirmed_message_fails_alone)
 	start();
 	amqp_declare_queue(&server, own("-other"), -1);
 	amqp_bind(&server, own("-other"), amqp_own(), "other");
-	open_own("?heartbeat=1s");
+	open_own("?heartbeat=3s");
 	treat_queue("suspend");
 	items = rig_items(&amqp_rig, 3);
 	items[0].topic = items[2].topic = "other";
-	amqp_rig.flight.timeout_ms = 4000; /* several heartbeats of the server */
+	amqp_rig.flight.timeout_ms = 10000; /* several heartbeats of the server */
 	rig_publish(&amqp_rig, items, 3);
 	CHECK_INT(items[0].verdict, POSTROOM_DELIVERED);
 	CHECK_MSG(items[1].verdict == POSTROOM_FAILED, "%d: %s", items[1].verdict, items[1].reason);
@@ -255,7 +255,7 @@ TEST(K8_server_that_hangs_during_a_batch_is_an_outage_and_uses_no_attempt)
 	rig_release(&amqp_rig);
 }
 
-#define LATE_MS 4000
+#define LATE_MS 12000
 
 static void *answer_late(void *context)
 {

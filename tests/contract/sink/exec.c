@@ -299,7 +299,8 @@ TEST(K3_command_past_its_timeout_is_ended_with_its_children)
 	postroom_delivery item;
 	int shell, inner;
 
-	begin("exec:echo $$ > shell; echo so far >&2; sleep 1000 & echo $! > inner; wait");
+	begin("exec:echo $$ > new; mv new shell; echo so far >&2; sleep 1000 & echo $! > new; "
+	      "mv new inner; wait");
 	rig.flight.timeout_ms = 100;
 	item = run_item(rig_item(&rig, 1, NULL, NULL));
 	CHECK_INT(item.verdict, POSTROOM_FAILED);
@@ -351,7 +352,7 @@ TEST(K3_children_of_a_command_may_clean_up_after_term)
 
 	begin("exec:(trap 'sleep 0.2; echo bye > bye; exit 0' TERM; touch ready;"
 	      " while :; do sleep 0.02; done) > /dev/null 2>&1; true");
-	rig.flight.timeout_ms = 4000; /* a part of it is what there is for tidying up */
+	rig.flight.timeout_ms = 12000; /* a part of it is what there is for tidying up */
 	item = run_item(rig_item(&rig, 1, NULL, NULL));
 	CHECK_INT(item.verdict, POSTROOM_FAILED);
 	if (exists("ready"))

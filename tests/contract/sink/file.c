@@ -196,7 +196,7 @@ TEST(K2_held_file_lock_is_waited_for_until_the_deadline)
 	fd = open("out", O_RDWR | O_CLOEXEC);
 	CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
 	item = rig_item(&rig, 1, NULL, NULL);
-	rig.flight.begin_until_us = pr_mono_us() + 30 * 1000;
+	rig.flight.begin_until_us = pr_mono_us() + 3000 * 1000;
 	CHECK_INT(rig.sink->ops->publish(rig.sink, &item, 1, &rig.flight, &rig.err), POSTROOM_OK);
 	CHECK_INT(item.verdict, POSTROOM_UNREACHABLE);
 	CHECK_CONTAINS(item.reason, "is locked by another process");
@@ -233,7 +233,7 @@ TEST(K2_message_that_never_got_the_file_lock_is_untried)
 	fd = open("out", O_RDWR | O_CLOEXEC);
 	CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
 	item = rig_item(&rig, 1, NULL, NULL);
-	rig.flight.begin_until_us = pr_mono_us() + 500 * 1000;
+	rig.flight.begin_until_us = pr_mono_us() + 4000 * 1000;
 	CHECK(pthread_create(&other, NULL, append_lines, &written) == 0);
 	CHECK_INT(rig.sink->ops->publish(rig.sink, &item, 1, &rig.flight, &rig.err), POSTROOM_OK);
 	enough = true;

@@ -274,7 +274,7 @@ static void check_deadline(answer_fn answer, const char *rest, postroom_verdict 
 	postroom_delivery item;
 
 	begin(answer, rest);
-	rig.flight.timeout_ms = 2000;
+	rig.flight.timeout_ms = 5000;
 	item = run_item(rig_item(&rig, 1, NULL, NULL));
 	CHECK_MSG(item.verdict == verdict, "%s: verdict %d (%s)", rest, (int)item.verdict,
 		  item.reason);
@@ -285,12 +285,12 @@ static void check_deadline(answer_fn answer, const char *rest, postroom_verdict 
 
 TEST(D5_server_that_never_accepts_the_connection_times_out)
 {
-	check_deadline(NULL, "/", POSTROOM_FAILED, "no answer within 2s");
+	check_deadline(NULL, "/", POSTROOM_FAILED, "no answer within 5s");
 }
 
 TEST(D5_server_that_never_answers_times_out)
 {
-	check_deadline(hang, "/", POSTROOM_FAILED, "no answer within 2s");
+	check_deadline(hang, "/", POSTROOM_FAILED, "no answer within 5s");
 }
 
 TEST(D5_server_that_never_ends_its_headers_times_out)
@@ -525,7 +525,7 @@ TEST(K4_followed_redirect_is_not_the_verdict)
 	postroom_delivery item;
 
 	check_deadline(redirect_and_hang, "/old?follow=1", POSTROOM_FAILED,
-		       "no answer within 2s");
+		       "no answer within 5s");
 	item = run_one(redirect_to_closed_port, "/old?follow=1");
 	CHECK_INT(item.verdict, POSTROOM_UNREACHABLE);
 	CHECK_MSG(!strstr(item.reason, "HTTP 307"), "%s", item.reason);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define FIRST_SIZE 200
-#define SHORT_MS 1000		       /* for a publish that is meant to run out of time */
+#define SHORT_MS 5000		       /* for a publish that is meant to run out of time */
 #define LONG ((size_t)9 * 1024 * 1024) /* more than the server's max_payload */
 
 static struct server server;

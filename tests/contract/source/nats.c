@@ -64,7 +64,7 @@ const struct source_backend nats_backend = {
 		   "nats://localhost/ORDERS?durabel=a" },
 	.groups = true,
 	.repeats = true,
-	.shortest_lease_ms = 3000,
+	.shortest_lease_ms = 6000,
 };
 
 #define LEASE_MS 3000

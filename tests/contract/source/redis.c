@@ -45,7 +45,7 @@ const struct source_backend redis_backend = {
 		   "rediz://localhost/orders" },
 	.makes = true,
 	.groups = true,
-	.shortest_lease_ms = 3000,
+	.shortest_lease_ms = 6000,
 };
 
 #define LEASE_MS 2000
