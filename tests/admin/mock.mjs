@@ -197,7 +197,7 @@ function sinks() {
 }
 
 function workers() {
-	const items = [['bus', 'publishing', 9], ['bus', 'publishing', 5], ['hooks', 'waiting for the breaker', 1], ['labels', 'idle', 0]];
+	const items = [['bus', 'publishing', 9], ['bus', 'publishing', 5], ['hooks', 'claiming', 1], ['labels', 'idle', 0]];
 	return {
 		items: items.map(([sink, text, in_flight], n) => ({ worker: uuid(`worker${n}`), sink, state: text, in_flight, since: iso(START - 8000 * (n + 1)) })),
 		leases: [[0, 9, 3], [1, 5, 2], [2, 4, 0], [7, 120, 16]].map(([n, messages, lanes]) => ({ worker: uuid(`worker${n}`), table: 'outbox', messages, lanes, locked_until: iso(Date.now() + 21000 - n * 900) })),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frame: navigation, refresh, keyboard.
 import { address, get, navigate, parseRoute, recall, remember, state } from './core.js';
-import { h, icon, render } from './dom.js';
+import { $, h, icon, render } from './dom.js';
 import { ago, clock, count, duration } from './format.js';
 import { message } from './message.js';
 import { dead, messages } from './messages.js';
@@ -14,7 +14,6 @@ const THEMES = ['system', 'light', 'dark'];
 const NAVIGATION = { overview: ['Overview', address(['overview'])], messages: ['Messages', address(['messages', 'outbox'])],
 	dead: ['Dead letters', address(['dead', 'outbox'])], workers: ['Workers and database', address(['workers'])] };
 
-const $ = (id) => document.getElementById(id);
 const main = $('main');
 let view = null;
 let route = null;

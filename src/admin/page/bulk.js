@@ -35,7 +35,6 @@ export function bulk({ action, table, rows, filter, words = [], onEnd }) {
 	};
 
 	async function preview() {
-		show('counting');
 		try {
 			const { matched, examples = [] } = await send('POST', `${table}/${action}`, { filter, dry_run: true });
 			Object.assign(run, { total: matched, examples });

@@ -71,6 +71,6 @@ export function chart({ id, label, series, format, minimum }) {
 			[0, 50, 100].map((y) => grid(0, 1000, y, y)), [200, 400, 600, 800].map((x) => grid(x, x, 0, 100)),
 			shown.map((one) => [one.area && svg(`path.area.${one.tone}`, { d: areaPath(one.points, spot) }),
 				svg(`path.${one.tone}`, { class: one.dashed && 'dashed', d: linePath(one.points, spot) })])),
-		cursor(id, shown, start, format), !known.length && h('p.no-data', 'No deliveries in the last 15 minutes.')),
+		cursor(id, shown, start, format), !known.length && h('p.no-data', series[0].points.length ? 'No deliveries in the last 15 minutes.' : 'Waiting for the first sample…')),
 		h('div.x-axis', { 'aria-hidden': 'true' }, words('15 min ago', '12', '9', '6', '3', 'now'))));
 }

@@ -8,34 +8,23 @@ export const state = { stats: null };
 
 export const isReadOnly = () => !state.stats || state.stats.read_only;
 
-export class ApiError extends Error {
-	constructor(status, message) {
-		super(message);
-		this.status = status;
-	}
-}
+const failure = (status, message) => Object.assign(new Error(message), { status });
 
 // Settings; a browser may refuse to keep them. `tab` ends with the tab.
-const kept = { tab: 'sessionStorage', all: 'localStorage' };
+const storage = (where) => (where === 'tab' ? sessionStorage : localStorage);
 
 export function remember(where, name, value) {
 	try {
-		if (value) window[kept[where]].setItem(`postroom.${name}`, value);
-		else window[kept[where]].removeItem(`postroom.${name}`);
+		storage(where)[`postroom.${name}`] = value || '';
 	} catch { /* until the page is closed */ }
 }
 
 export function recall(where, name) {
 	try {
-		return window[kept[where]].getItem(`postroom.${name}`);
+		return storage(where)[`postroom.${name}`];
 	} catch {
 		return null;
 	}
-}
-
-async function failure(response) {
-	const error = await response.json().then((json) => json.error, () => null);
-	return new ApiError(response.status, error?.message || `HTTP ${response.status} ${response.statusText}`);
 }
 
 // Returns the text of the answer. Addresses are relative to the page: any proxy path works.
@@ -49,14 +38,17 @@ export async function text(path, { method = 'GET', body, timeout = 15000 } = {})
 		response = await fetch(`api/v1/${path}`, { method, headers, cache: 'no-store', body: body && JSON.stringify(body),
 			signal: AbortSignal.timeout(timeout) });
 	} catch (error) {
-		throw new ApiError(0, error.name === 'TimeoutError' ? `The server did not answer within ${timeout / 1000} s` : 'The server cannot be reached');
+		throw failure(0, error.name === 'TimeoutError' ? `The server did not answer within ${timeout / 1000} s` : 'The server cannot be reached');
 	}
-	if (!response.ok) throw await failure(response);
+	if (!response.ok) {
+		const { error } = await response.json().catch(() => ({}));
+		throw failure(response.status, error?.message || `HTTP ${response.status} ${response.statusText}`);
+	}
 	setServerTime(Date.parse(response.headers.get('Date')));
 	return response.text();
 }
 
-export const get = async (path) => JSON.parse(await text(path));
+export const get = async (path, timeout) => JSON.parse(await text(path, { timeout }));
 export const send = async (method, path, body) => JSON.parse(await text(path, { method, body, timeout: 60000 }));
 
 // A query string of the parameters that are not empty.

@@ -29,16 +29,15 @@ function build(element, classes, rest) {
 	return element;
 }
 
-// h('button.quiet', { onclick }, 'text', …): attributes may be left out.
-export function h(tag, ...rest) {
+const maker = (create) => (tag, ...rest) => {
 	const [name, ...classes] = tag.split('.');
-	return build(document.createElement(name), classes, rest);
-}
+	return build(create(name), classes, rest);
+};
 
-export function svg(tag, ...rest) {
-	const [name, ...classes] = tag.split('.');
-	return build(document.createElementNS(SVG, name), classes, rest);
-}
+// h('button.quiet', { onclick }, 'text', …): attributes may be left out.
+export const h = maker((name) => document.createElement(name));
+export const svg = maker((name) => document.createElementNS(SVG, name));
+export const $ = (id) => document.getElementById(id);
 
 function isSame(before, after) {
 	return before.nodeType === after.nodeType && before.nodeName === after.nodeName &&
@@ -101,11 +100,7 @@ function patchChildren(before, after) {
 			before.insertBefore(next, at);
 		}
 	}
-	while (at) {
-		const next = at.nextSibling;
-		at.remove();
-		at = next;
-	}
+	while (before.childNodes.length > wanted.length) before.lastChild.remove();
 }
 
 // Makes the children of root equal to the given ones.

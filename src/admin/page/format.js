@@ -17,7 +17,7 @@ export function setServerTime(date) {
 export const now = () => Date.now() + clockOffset;
 
 export const count = (value, isCapped) => (value == null ? NONE : NUMBER.format(value) + (isCapped && value >= CAP ? '+' : ''));
-export const plural = (value, one) => `${NUMBER.format(value)} ${one}${value === 1 ? '' : 's'}`;
+export const plural = (value, one, isCapped) => `${count(value, isCapped)} ${one}${value === 1 ? '' : 's'}`;
 
 export function rate(value) {
 	if (value == null) return NONE;
@@ -66,10 +66,7 @@ export function bytes(size) {
 export const visible = (text) => String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g,
 	(character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
 
-export function shorten(text, limit) {
-	if (text.length <= limit) return text;
-	return `${text.slice(0, /[\ud800-\udbff]/.test(text[limit - 1]) ? limit - 1 : limit)}…`;
-}
+export const shorten = (text, limit) => (text.length > limit ? `${text.slice(0, limit).replace(/[\ud800-\udbff]$/, '')}…` : text);
 
 // JSON as text. A payload is never parsed: 9007199254740993 and 1.10 must stay what they are.
 

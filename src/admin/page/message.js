@@ -4,7 +4,7 @@ import { actOnRow, bulk } from './bulk.js';
 import { address, isReadOnly, messagePath, navigate, recall, remember, state, text } from './core.js';
 import { h, icon } from './dom.js';
 import { bytes, clock, count, duration, indent, members, plural, shorten, visible } from './format.js';
-import { aside, button, card, copyIcon, copyText, download, effectiveStatus, isFinished, link, pair, statusPill, toast, value, when } from './parts.js';
+import { aside, button, card, copyIcon, copyText, download, effectiveStatus, empty, isFinished, link, pair, statusPill, toast, value, when } from './parts.js';
 
 const SHOWN = 65536; // characters of a payload or an error before "Show all"
 
@@ -128,6 +128,6 @@ export function message(table, { path }) {
 			if (action === 'retry' && row.status === 'dead') retry();
 			else change(action);
 		},
-		missing: () => [crumb(), h('div.empty', icon('search'), h('strong', 'This message does not exist'), h('p', 'It was deleted, or the address is wrong.'), h('p.mono', visible(wanted.id)))],
+		missing: () => [crumb(), empty('This message does not exist', 'It was deleted, or the address is wrong.', 'search')],
 	};
 }

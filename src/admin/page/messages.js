@@ -4,7 +4,7 @@
 import { bulk } from './bulk.js';
 import { address, get, isReadOnly, messageAddress, navigate, parseRoute, query, state, text } from './core.js';
 import { h } from './dom.js';
-import { count, now, plural } from './format.js';
+import { clock, count, now, plural } from './format.js';
 import { button, clip, download, empty, isFinished, link, number, statusPill, table as rowTable, toast, when } from './parts.js';
 
 const PAGE = 50;
@@ -44,16 +44,12 @@ function read(form) {
 		[name, type === 'datetime-local' ? value && new Date(value).toISOString() : value.trim()]));
 }
 
-function local(time) {
-	const date = new Date(time);
-	return Number.isNaN(date.getTime()) ? '' : new Date(date - date.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
-}
-
 function field(params, name, placeholder = '', attributes = {}) {
 	const apply = ({ form }) => change(read(form), name);
 	const isTime = attributes.type;
+	const given = params[name] || '';
 	return h('label.field', { key: name, class: /error|fingerprint|^id/.test(name) && 'wide' }, h('span', LABELS[name]), h('input', {
-		type: 'text', name, placeholder, value: isTime ? local(params[name]) : params[name] || '', autocomplete: 'off', spellcheck: 'false', ...attributes,
+		type: 'text', name, placeholder, value: isTime && given ? clock(given).slice(0, 16).replace(' ', 'T') : given, autocomplete: 'off', spellcheck: 'false', ...attributes,
 		oninput: ({ target }) => {
 			clearTimeout(typing);
 			if (!isTime) typing = setTimeout(apply, 300, target);
@@ -82,7 +78,7 @@ function filterForm(params, isInbox, isShort) {
 			option('', 'any time'), Object.entries(WITHIN).map(([key, [words]]) => option(key, words)), option('custom', 'between…'))),
 			isCustom && [field(params, 'created_from', '', time), field(params, 'created_to', '', time)])),
 		h('button.link.clear', { disabled: !Object.keys(params).some((name) => name !== 'status' && name !== 'after'),
-			onclick: () => change({ within: '', ...Object.fromEntries(Object.keys(LABELS).map((name) => [name, ''])), status: params.status }) }, 'Clear filters'));
+			onclick: () => navigate(address(parseRoute(location.hash).path, { status: params.status })) }, 'Clear filters'));
 }
 
 const tableTabs = (table, path) => h('nav.tabs', { label: 'Table' }, ['outbox', 'inbox'].map((name) =>
@@ -180,7 +176,7 @@ export function messages(table, { path, params }) {
 		},
 		render: () => [h('div.heading', tableTabs(table, 'messages'), statusLinks(table, params)), filterForm(params, isInbox),
 			!list ? h('p.loading', 'Loading…') : h('section.card.flush', { label: 'Messages' },
-				h('div.toolbar', h('span.total', { 'data-total': list.total }, `${count(list.total, list.total_capped)} ${list.total === 1 ? 'message' : 'messages'}`), h('span.grow'), actions(),
+				h('div.toolbar', h('span.total', { 'data-total': list.total }, plural(list.total, 'message', list.total_capped)), h('span.grow'), actions(),
 					['CSV', 'NDJSON'].map((format) => button('download', format, () => save(format.toLowerCase()), { class: 'quiet', label: `Export as ${format}` }))),
 				list.items.length ? rows() : nothing(), pager())],
 		act(action, key) {
@@ -228,7 +224,7 @@ export function dead(table, { params }) {
 				: empty('Nothing is wrong', 'There are no dead letters. Messages that keep failing appear here, grouped by cause.'));
 		}
 		return h('section.card.flush', { label: 'Causes' },
-			h('div.toolbar', h('span.total', { 'data-total': total }, `${count(total, groups.capped)} dead ${total === 1 ? 'letter' : 'letters'}, ${plural(groups.items.length, 'cause')}`),
+			h('div.toolbar', h('span.total', { 'data-total': total }, `${plural(total, 'dead letter', groups.capped)}, ${plural(groups.items.length, 'cause')}`),
 				groups.capped && h('span.faint', 'Only the newest are grouped.'), h('span.grow'), buttons(null, ' all')),
 			h('ul', groups.items.map(groupRow)));
 	}

@@ -23,13 +23,13 @@ function lately(history) {
 	return `${plural(delivered, 'message')} delivered in the last 15 minutes, ${failed ? plural(failed, 'attempt') : 'none'} failed.`;
 }
 
-function health({ status, reasons, history = [] }) {
-	const [tone, iconName, word] = HEALTH[status] || ['warn', 'alert', status];
-	const wrong = (reasons || []).filter((reason) => reason.status !== 'healthy');
+function health({ status, reasons, history }) {
+	const [tone, iconName, word] = HEALTH[status];
+	const wrong = reasons.filter((reason) => reason.status !== 'healthy');
 	return h(`section.health.${tone}`, { label: 'Health' }, h('div.badge', icon(iconName)), h('div.grow', h('h2', { 'data-health': status }, word),
-		wrong.length ? h('ul', wrong.map(({ component, message, value }) => {
+		wrong.length ? h('ul', wrong.map(({ component, message }) => {
 			const [, next, href] = REMEDIES.find(([pattern]) => pattern.test(component));
-			return h('li', h('span', message || `${component}: ${value}`), ' ', h('a', { href }, next, icon('right')));
+			return h('li', h('span', message), ' ', h('a', { href }, next, icon('right')));
 		})) : h('p', `Nothing is wrong. ${lately(history)}`)));
 }
 
@@ -47,7 +47,7 @@ function tiles(stats) {
 		tile('In flight', show(stats.processing), 'claimed by a worker', outbox({ status: 'processing' })),
 		tile('Retrying', show(stats.failed_pending), 'failed at least once', outbox({ status: 'failed' }), stats.failed_pending && 'warn'),
 		tile('Dead', show(stats.dead), deadNote(stats.dead), address(['dead', 'outbox']), stats.dead && 'bad'),
-		tile('Oldest due', stats.backlog ? duration(stats.oldest_age_seconds) : NONE, 'has waited so long', outbox({ status: 'pending' })));
+		tile('Oldest due', stats.backlog ? duration(stats.oldest_age_seconds) : NONE, 'waiting for delivery', outbox({ status: 'pending' })));
 }
 
 // The samples of the history as points; counts are divided by the time of their sample.
@@ -59,7 +59,7 @@ function points(history, field, isCount) {
 	});
 }
 
-function charts({ history = [], rates = {} }) {
+function charts({ history, rates }) {
 	const line = (label, tone, field, current) => ({ label, tone, area: /ok|accent/.test(tone), dashed: /bad|warn/.test(tone), points: points(history, field, current), current });
 	const p = (label, tone, field) => {
 		const one = line(label, tone, field);
@@ -86,7 +86,7 @@ function topicsCard({ items, capped }) {
 }
 
 function breaker({ breaker: name, open_since: since }) {
-	return [pill(...BREAKERS[name] || ['neutral', 'info', name]), name === 'open' && h('span.under', 'since ', when(since)),
+	return [pill(...BREAKERS[name] || ['neutral', 'info', name]), name === 'open' && h('span.under', 'opened ', when(since)),
 		name === 'half-open' && h('span.under', 'a probe is in flight')];
 }
 
@@ -115,7 +115,7 @@ export function overview() {
 		async load() {
 			[topics, sinks] = await Promise.all([get('topics'), get('sinks')]);
 		},
-		render: () => state.stats && [health(state.stats), tiles(state.stats), charts(state.stats), topics && topicsCard(topics), sinks && sinksCard(sinks), inboxTiles(state.stats.inbox || {})],
+		render: () => state.stats && [health(state.stats), tiles(state.stats), charts(state.stats), topics && topicsCard(topics), sinks && sinksCard(sinks), inboxTiles(state.stats.inbox)],
 	};
 }
 
@@ -140,21 +140,26 @@ const finding = ({ check, level, title, detail, advice, command }, at) => h('li.
 	h('div.grow', value(title, 'strong'), ' ', value(check, 'small.faint'), detail && value(detail, 'p'), advice && value(advice, 'p.faint'),
 		command && h('p.command', value(command, 'code'), copyIcon(command, 'the command'))));
 
-function doctorCard(doctor, again) {
-	const items = [...doctor.items].sort((a, b) => ORDER.indexOf(a.level) - ORDER.indexOf(b.level));
+function findings(list) {
+	const items = [...list].sort((a, b) => ORDER.indexOf(a.level) - ORDER.indexOf(b.level));
 	const wrong = items.filter(({ level }) => level !== 'ok');
-	const fine = plural(items.length - wrong.length, 'check');
-	return card('Doctor', button(null, 'Check again', again, { class: 'quiet' }), wrong.length ? h('ul.findings', wrong.map(finding)) : empty('Nothing is wrong', `${fine} passed.`),
-		wrong.length > 0 && h('details.more', h('summary', `${fine} passed`), h('ul', items.slice(wrong.length).map(finding))));
+	const fine = items.slice(wrong.length);
+	return [wrong.length ? h('ul.findings', wrong.map(finding)) : empty('Nothing is wrong', 'All checks passed.'),
+		fine.length > 0 && h('details.more', h('summary', `${plural(fine.length, 'check')} passed`), h('ul', fine.map(finding)))];
 }
+
+// doctor: the answer, the error, or null while the server checks.
+const doctorCard = (doctor, check) => card('Doctor', button(null, doctor ? 'Check again' : 'Checking…', check, { class: 'quiet', disabled: !doctor }),
+	doctor && (doctor.items ? findings(doctor.items) : empty('The doctor is not available', `${doctor.status === 404 ? '' : `${doctor.message}. `}Run “postroom doctor” in a terminal.`, 'info')));
 
 export function workers() {
 	let found;
 	let sinks;
-	let doctor; // undefined: not asked yet; null: this server has none
+	let doctor; // undefined: not asked yet
 	async function check() {
 		doctor = null;
-		doctor = await get('doctor').catch(() => null);
+		state.redraw();
+		doctor = await get('doctor', 60000).catch((error) => error);
 		state.redraw();
 	}
 	return {
@@ -163,6 +168,6 @@ export function workers() {
 			if (doctor === undefined) check();
 			[found, sinks] = await Promise.all([get('workers'), get('sinks')]);
 		},
-		render: () => found && [doctor?.items && doctorCard(doctor, check), h('div.two', workersCard(found.items || []), leasesCard(found.leases || [])), sinksCard(sinks)],
+		render: () => found && [doctorCard(doctor, check), h('div.two', workersCard(found.items), leasesCard(found.leases)), sinksCard(sinks)],
 	};
 }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pieces that several views show, and dialogs.
 import { recall, remember } from './core.js';
-import { h, icon, render } from './dom.js';
+import { $, h, icon, render } from './dom.js';
 import { NONE, ago, clock, shorten, visible } from './format.js';
 
-const $ = (id) => document.getElementById(id);
 const STATUS = {
-	pending: ['neutral', 'circle', 'pending'],
-	scheduled: ['neutral', 'clock', 'scheduled'],
-	retrying: ['warn', 'retry', 'retrying'],
+	pending: ['neutral', 'circle'],
+	scheduled: ['neutral', 'clock'],
+	retrying: ['warn', 'retry'],
 	processing: ['accent', 'half', 'in flight'],
 	active: ['accent', 'half', 'in flight'],
-	delivered: ['ok', 'check', 'delivered'],
-	completed: ['ok', 'check', 'completed'],
-	dead: ['bad', 'cross', 'dead'],
+	delivered: ['ok', 'check'],
+	completed: ['ok', 'check'],
+	dead: ['bad', 'cross'],
 };
 
 export const pill = (tone, iconName, text) => h(`span.pill.${tone}`, icon(iconName), h('span', text));
@@ -24,7 +23,12 @@ export function effectiveStatus(row) {
 	return Date.parse(row.next_attempt_at) > Date.parse(row.created_at) + 1000 ? 'scheduled' : 'pending';
 }
 
-export const statusPill = (row) => pill(...STATUS[effectiveStatus(row)] || ['neutral', 'info', row.status]);
+export function statusPill(row) {
+	const status = effectiveStatus(row);
+	const [tone, iconName, text = status] = STATUS[status] || ['neutral', 'info'];
+	return pill(tone, iconName, text);
+}
+
 export const isFinished = (row) => /^(delivered|completed|dead)$/.test(row.status);
 
 const none = () => h('span.faint', NONE);
