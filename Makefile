@@ -32,7 +32,32 @@ install: all ## install into PREFIX (/usr/local), below DESTDIR if set
 	@meson configure build -Dprefix="$(abspath $(PREFIX))"
 	@DESTDIR="$(DESTDIR)" meson install -C build
 
-docs: ## build the documentation as HTML into build/site/
+dist: ## make the source tarball of the last commit in build/dist/, the same bytes each time
+	@tools/dist
+
+deb: ## build the Debian packages of the last commit in build/deb/, and run lintian on them
+	@command -v dpkg-buildpackage >/dev/null && command -v dh >/dev/null && command -v lintian >/dev/null && \
+		command -v cmark-gfm >/dev/null || tools/install build docs deb
+	@tools/deb
+
+deb-check: all deb ## install, upgrade, remove and purge these packages in a bare Debian (as root; part of check)
+	@command -v mmdebstrap >/dev/null || tools/install deb
+	@POSTROOM_DEBS=build/deb /usr/bin/python3 -B -m pytest -q -p no:cacheprovider tests/package/test_deb.py
+
+image: ## build the container image of the last commit with docker, podman or buildah
+	@tools/image
+
+static: ## build build-static/postroom-static, which needs no shared library, and print its size
+	@tools/install build static
+	@tools/static
+
+release: ## put what is published into build/release/: tarball, packages, static program, SBOM, checksums
+	@tools/release
+
+portability: ## build and test in bare Debian 12 and 13, Ubuntu and for arm64 (as root; an hour or two)
+	@tools/portability
+
+docs: all ## build the documentation as HTML into build/site/
 	@command -v cmark-gfm >/dev/null && command -v mandoc >/dev/null || tools/install docs
 	@tools/docs
 
@@ -48,9 +73,9 @@ analyze: all ## read all C files with clang-tidy and its static analyzer (minute
 	@git ls-files 'src/*.c' | xargs -P "$$(nproc)" -n 4 clang-tidy -p build --quiet
 
 clean: ## remove everything that was built
-	@rm -rf build build-asan build-tsan build-fuzz
+	@rm -rf build build-asan build-tsan build-fuzz build-static
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 25
 
-.PHONY: all demo check check-postgres-versions soak bench install docs format lint analyze clean help
+.PHONY: all demo check check-postgres-versions soak bench install dist deb deb-check image static release portability docs format lint analyze clean help

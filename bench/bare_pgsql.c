@@ -9,7 +9,7 @@
  *	bare_pgsql enqueue URL COUNT BATCH SIZE CLIENTS		the same through postroom_enqueue()
  *	bare_pgsql drain URL COUNT BATCH WORKERS		claim and settle all that has no key
  *	bare_pgsql seeds URL COUNT BATCH WORKERS SIZE		the naive layout, in a table of its own
- *	bare_pgsql listen URL COUNT BATCH			a loop that is woken; one line a message
+ *	bare_pgsql listen URL COUNT BATCH			a loop that is woken; one line per message
  *
  * All but the last print the seconds taken and the bytes of WAL a message. With
  * KEYS every message has one of so many keys, at random. The tables come from
@@ -328,7 +328,7 @@ static void wait_for_notification(PGconn *conn, int ms)
   * waiting for the disk.
  */
 #define DEADLINE                                                                                   \
-	"SELECT set_config('synchronous_commit', 'off', true), setval('postroom_sleepers', "       \
+	"SELECT set_config('synchronous_commit', 'off', true), setval('postroom_notify_until', "   \
 	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1::bigint)"
 
 static void set_notify_deadline(PGconn *conn, bool asleep)

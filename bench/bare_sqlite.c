@@ -22,7 +22,7 @@
 
 #define WORKER "0b5e55ed-0000-4000-8000-000000000001"
 #define LEASE_US 30000000
-#define FIRST_TEXT 4 /* of COLUMNS: numbers stand before, texts and the body from here on */
+#define FIRST_TEXT 4 /* of COLUMNS: numbers come first, texts and the body from here on */
 #define LAST_TEXT 14
 /* As the store has them: the loop around the statements is compared, not the settings. */
 #define SETTINGS                                                                                   \

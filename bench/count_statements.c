@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Counts what a program asks its database, without the server's help: preloaded, it
- * stands before libpq and SQLite. The file $COUNT_STATEMENTS has the counts at any
+ * is loaded before libpq and SQLite. The file $COUNT_STATEMENTS has the counts at any
  * time, as 64-bit numbers: statements, transactions, and the statements of the thread
  * "janitor", which are in neither. Statements that share a pipeline are one transaction.
  */

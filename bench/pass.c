@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
   * The cost of one pass of the relay by itself: its database is a few lines that make
- * messages up and forget them, its sink takes everything.
+ * messages and drop them, its sink takes everything.
  *
  *	pass COUNT BATCH LEVEL
  *
@@ -39,10 +39,8 @@ static double cpu_us(void)
 	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-static int claim(struct postroom_store *store, const struct pr_table *table,
-		 const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err)
+static void claim(const struct pr_claim *claim, struct postroom_batch *batch)
 {
-	(void)store, (void)table, (void)err;
 	is_worker = true;
 	if (!counting && left > 0 && left <= measured) {
 		counting = true;
@@ -67,28 +65,20 @@ static int claim(struct postroom_store *store, const struct pr_table *table,
 		counting = false;
 		is_worker = false;
 	}
-	return POSTROOM_OK;
-}
-
-static int settle(struct postroom_store *store, const struct pr_table *table,
-		  postroom_delivery *items, size_t count, const struct pr_policy *policy,
-		  struct pr_err *err)
-{
-	(void)store, (void)table, (void)policy, (void)err;
-	for (size_t i = 0; i < count; i++) {
-		must(items[i].verdict == POSTROOM_DELIVERED, "not delivered");
-		items[i].settled = POSTROOM_OK;
-	}
-	return POSTROOM_OK;
 }
 
 static int settle_and_claim(struct postroom_store *store, const struct pr_table *table,
-			    postroom_delivery *items, size_t count, const struct pr_policy *policy,
-			    const struct pr_claim *step, struct postroom_batch *next,
-			    struct pr_err *err)
+			    const struct pr_settle *settle, const struct pr_claim *step,
+			    struct postroom_batch *next, struct pr_err *err)
 {
-	settle(store, table, items, count, policy, err);
-	return claim(store, table, step, next, err);
+	(void)store, (void)table, (void)err;
+	for (size_t i = 0; settle && i < settle->count; i++) {
+		must(settle->items[i].verdict == POSTROOM_DELIVERED, "not delivered");
+		settle->items[i].settled = POSTROOM_OK;
+	}
+	if (step)
+		claim(step, next);
+	return POSTROOM_OK;
 }
 
 static int unfinished(struct postroom_store *store, const struct pr_table *table,
@@ -99,6 +89,12 @@ static int unfinished(struct postroom_store *store, const struct pr_table *table
 	return POSTROOM_OK;
 }
 
+static int check_schema(struct postroom_store *store, enum pr_schema_need need, struct pr_err *err)
+{
+	(void)store, (void)need, (void)err;
+	return POSTROOM_OK;
+}
+
 static void close_store(struct postroom_store *store)
 {
 	free(store);
@@ -106,8 +102,7 @@ static void close_store(struct postroom_store *store)
 
 static const struct pr_store_ops ops = {
 	.close = close_store,
-	.claim = claim,
-	.settle = settle,
+	.check_schema = check_schema,
 	.settle_and_claim = settle_and_claim,
 	.unfinished = unfinished,
 };

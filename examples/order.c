@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order FILE: an order and its message in one transaction, through
- * libpostroom-sqlite. The library checks the message, gives a receipt, and
- * says when the message was there already.
+ * order FILE: writes an order and its message in one transaction, with
+ * libpostroom-sqlite. The library checks the message, returns a receipt, and
+ * reports duplicates.
  *
  *	cc -o order order.c $(pkg-config --cflags --libs postroom-sqlite)
  */
@@ -30,7 +30,7 @@ static int place_order(sqlite3 *db, postroom_box *box, const char *order, int to
 	sqlite3_snprintf(sizeof(sql), sql, "INSERT INTO orders VALUES (%Q, 'Ada', %d)", order,
 			 total);
 
-	/* IMMEDIATE: no other writer can get between our reading and our writing. */
+	/* IMMEDIATE: no other program can write between our read and our write. */
 	if (execute(db, "BEGIN IMMEDIATE") != SQLITE_OK)
 		return -1;
 	status = postroom_enqueue(box,

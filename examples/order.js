@@ -3,7 +3,7 @@
 // order.js FILE: an order and its message in one transaction. Postroom needs no driver here.
 'use strict';
 
-// Whatever SQLite driver there is: Node's own, better-sqlite3, or sqlite3.
+// Use the first SQLite driver found: Node's own, better-sqlite3, or sqlite3.
 function open(path) {
 	for (const [name, connect] of [
 		['node:sqlite', ({ DatabaseSync }) => new DatabaseSync(path)],

@@ -24,7 +24,7 @@ def place_order(db, order, customer, total):
 
 
 def main():
-    # isolation_level=None: this program says itself where transactions begin and end.
+    # isolation_level=None: this program begins and ends transactions itself.
     db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=10)
     db.execute('CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, customer TEXT, total INTEGER)')
 

@@ -172,9 +172,7 @@ def postroom(db, tmp_path):
     program.end()
 
 
-@pytest.fixture
-def sql(db):
-    """sql('SELECT …') runs one statement on the database, by a connection of its own."""
+def sqlite_runner(db):
     def run(statement, *parameters):
         connection = sqlite3.connect(db, timeout=PATIENCE)
         try:
@@ -183,3 +181,9 @@ def sql(db):
         finally:
             connection.close()
     return run
+
+
+@pytest.fixture
+def sql(db):
+    """sql('SELECT …') runs one statement on the database, by a connection of its own."""
+    return sqlite_runner(db)

@@ -41,7 +41,7 @@ void test_fail(const char *file, int line, const char *format, ...)
 
 /*
  * A test that runs once for each of several things: the file's own begin_test(&which)
- * and end_test() stand around it.
+ * and end_test() enclose it.
  */
 #define REGISTER_FOR(test_name, which)                                                             \
 	static void test_name##_of_##which(void)                                                   \

@@ -13,6 +13,7 @@ import pathlib
 import pytest
 
 NEW_USER, NEW_MOUNTS = 0x10000000, 0x00020000
+BIND = 4096
 DETACH = 2
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -33,6 +34,16 @@ def enter_namespace():
     (own / 'setgroups').write_text('deny')
     (own / 'uid_map').write_text(f'{user} {user} 1')
     (own / 'gid_map').write_text(f'{group} {group} 1')
+
+
+def bind_mount(source, target):
+    """Like `mount --bind`; also in a user namespace."""
+    arguments = os.fsencode(source), os.fsencode(target), b'', ctypes.c_ulong(BIND), None
+    try:
+        check(libc.mount(*arguments))
+    except PermissionError:
+        enter_namespace()
+        check(libc.mount(*arguments))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
  * dispatch [URL]: a shop that places three orders, each with its message in one
  * transaction, and delivers the messages itself, in a callback. URL is that of a
  * SQLite file (shop.db unless given) or of a PostgreSQL database that
- * `postroom --db URL migrate` has prepared. It works until SIGINT or SIGTERM.
+ * `postroom --db URL migrate` has prepared. It runs until SIGINT or SIGTERM.
  *
  *	cc -o dispatch dispatch.c $(pkg-config --cflags --libs postroom-relay)
  */
@@ -21,7 +21,10 @@ static const char *const orders[] = { "o-1", "o-2", "o-3" };
 
 #define MAKE_ORDERS "CREATE TABLE IF NOT EXISTS orders (id text PRIMARY KEY)"
 
-/* In the transaction that writes the order. 0 if all is well; who calls twice gets a duplicate. */
+/*
+ * Call it in the transaction that writes the order. Returns 0 if it succeeded. A second call for
+ * the same order reports a duplicate.
+ */
 static int enqueue_order(postroom_box *box, const char *order)
 {
 	char payload[100];
@@ -117,7 +120,8 @@ static void publish(void *context, postroom_delivery *const *items, size_t count
 	}
 }
 
-static void log_event(void *context, postroom_log_level level, const char *event, const char *fields)
+static void log_event(void *context, postroom_log_level level, const char *event,
+		      const char *fields)
 {
 	(void)level;
 	fprintf(context, "%s %s\n", event, fields);
@@ -160,8 +164,8 @@ int main(int argc, char **argv)
 		failed = failed || postroom_relay_run(relay) < 0;
 		on_signals(SIG_DFL); /* the handler must not meet a relay that is closed */
 	}
-	if (*postroom_relay_error(relay))
-		fprintf(stderr, "dispatch: %s\n", postroom_relay_error(relay));
+	if (*postroom_relay_errmsg(relay))
+		fprintf(stderr, "dispatch: %s\n", postroom_relay_errmsg(relay));
 	postroom_relay_close(relay);
 	return failed;
 }

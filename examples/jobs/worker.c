@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * worker FILE: does the jobs that were submitted to the handler "import", until there
- * are none left. Each has two steps. Kill it whenever you like: the next one goes on
- * behind the last step, and within the second one behind the last page.
+ * worker FILE: runs the jobs that were submitted to the handler "import", until none
+ * is left. Each has two steps. You may kill it at any time: the next worker resumes
+ * after the last completed step, and in the second step after the last loaded page.
  *
  *	cc -o worker worker.c $(pkg-config --cflags --libs postroom-sqlite)
  *	postroom --db shop.db inbox submit import j-1
@@ -15,14 +15,14 @@
 
 #define PAGES 3
 
-/* May be done again, like every step: it is the same directory the second time. */
+/* Idempotent, like every step: a second run uses the same directory. */
 static int prepare(postroom_job *job)
 {
 	printf("%s: a directory is made\n", postroom_delivery_id(postroom_job_event(job)));
 	return postroom_job_step_done(job, "prepare", "{\"directory\": \"import\"}");
 }
 
-/* The checkpoint is the number of the last page that is in. Each one starts the lease anew. */
+/* The checkpoint is the number of the last loaded page. Each checkpoint renews the lease. */
 static int load(postroom_job *job)
 {
 	const char *before = postroom_job_checkpoint(job);
@@ -71,7 +71,7 @@ int main(int argc, char **argv)
 			break;
 		status = work(job);
 		postroom_job_free(job);
-		/* Another worker has taken that job over; there may be more. */
+		/* Another worker has taken over this job; there may be more jobs. */
 		if (status == POSTROOM_LEASE_LOST)
 			status = POSTROOM_OK;
 	}

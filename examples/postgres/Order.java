@@ -25,7 +25,7 @@ public class Order {
 		}
 	}
 
-	// The order's message, and whether it was there before.
+	// Returns the id of the order's message, and whether it is a duplicate.
 	static Message place(Connection db, String order, String customer, int total) throws SQLException {
 		Message message = enqueue(db, order,
 			String.format("{\"order\": \"%s\", \"total\": %d}", order, total));
@@ -43,7 +43,7 @@ public class Order {
 		return message;
 	}
 
-	// One transaction: all of it, or nothing.
+	// One transaction: it commits everything, or nothing.
 	static void placeOrder(Connection db, String order, String customer, int total) throws SQLException {
 		try {
 			Message message = place(db, order, customer, total);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order URL: an order and its message in one transaction, through
+ * order URL: writes an order and its message in one transaction, with
  * libpostroom-libpq. The library checks the message before it sends anything,
- * so that bad input leaves the transaction usable; it gives a receipt, and
- * says when the message was there already.
+ * so bad input leaves the transaction usable. It returns a receipt, and reports
+ * duplicates.
  *
  *	cc -o order order.c $(pkg-config --cflags --libs postroom-libpq)
  */
@@ -23,7 +23,7 @@ static int execute(PGconn *db, const char *sql, int count, const char *const *va
 	return failed ? -1 : 0;
 }
 
-/* 0 when the transaction is to be committed. */
+/* Returns 0 if the transaction should be committed. */
 static int place(PGconn *db, postroom_box *box, const char *order, const char *total)
 {
 	const char *const row[] = { order, "Ada", total };
@@ -54,7 +54,7 @@ static int place(PGconn *db, postroom_box *box, const char *order, const char *t
 	return 0;
 }
 
-/* 0 when it was committed, whole. */
+/* Returns 0 if the transaction was committed. */
 static int place_order(PGconn *db, postroom_box *box, const char *order, const char *total)
 {
 	if (execute(db, "BEGIN", 0, NULL) < 0)

@@ -18,7 +18,7 @@ type order struct {
 	Total int    `json:"total"`
 }
 
-// place gives the id of the order's message, and whether it was there before.
+// place returns the id of the order's message, and whether it is a duplicate.
 func place(db *sql.DB, o order, customer string) (message string, duplicate bool, err error) {
 	payload, err := json.Marshal(o)
 	if err != nil {

@@ -5,7 +5,7 @@
 
 const { Client } = require('pg');
 
-// The id of the order's message, and whether it was there before.
+// Returns the id of the order's message, and whether it is a duplicate.
 async function placeOrder(db, order, customer, total) {
 	await db.query('BEGIN');
 	try {

@@ -9,7 +9,7 @@ import psycopg2
 
 def place_order(db, order, customer, total):
     """The id of the order's message, and whether it was there before."""
-    # The transaction ends with this block: committed, or rolled back when anything is raised.
+    # This block commits the transaction, or rolls it back if an exception is raised.
     with db, db.cursor() as cursor:
         cursor.execute(
             "SELECT id, duplicate FROM postroom_enqueue('orders.created', %s,"

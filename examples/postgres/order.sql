@@ -11,7 +11,7 @@ SELECT id FROM postroom_enqueue('orders.created', '{"order": "sql-1", "total": 4
 COMMIT;
 \echo 'sql-1 is placed, with message' :id
 
--- The same order once more. A duplicate is an answer, not an error: the transaction goes on.
+-- The same order again. A duplicate is a result, not an error: the transaction continues.
 BEGIN;
 SELECT id, duplicate FROM postroom_enqueue('orders.created', '{"order": "sql-1", "total": 4200}',
 	key => 'sql-1', idempotency_key => 'sql-1') \gset
@@ -22,7 +22,7 @@ SELECT id, duplicate FROM postroom_enqueue('orders.created', '{"order": "sql-1",
 \endif
 COMMIT;
 
--- Rolled back, and no message about it. A plain INSERT is as good as the function.
+-- This transaction is rolled back, so there is no message. A plain INSERT works like the function.
 BEGIN;
 INSERT INTO orders VALUES ('sql-2', 'Bob', 0);
 INSERT INTO postroom_outbox (topic, key, payload)

@@ -169,7 +169,7 @@ POSTROOM_API int postroom_relay_metrics(postroom_relay *relay, char *text, size_
 					size_t *ret_needed);
 
 /* The sentence for the last failure of open or run, once that has returned. */
-POSTROOM_API const char *postroom_relay_error(const postroom_relay *relay);
+POSTROOM_API const char *postroom_relay_errmsg(const postroom_relay *relay);
 
 /* Not while postroom_relay_run() runs. NULL is harmless. */
 POSTROOM_API void postroom_relay_close(postroom_relay *relay);

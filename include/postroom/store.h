@@ -214,10 +214,11 @@ typedef struct postroom_filter {
 	const char *handler;	 /* inbox */
 	const char *id;		 /* this one; in the outbox a UUID */
 	const char *error;	 /* last_error contains this text; ASCII letters in either case */
-	const char *fingerprint; /* of last_error, exactly; see postroom_groups() */
+	const char *fingerprint; /* of last_error, exactly; "": no error; see postroom_groups() */
 	int64_t created_from_us; /* created at or after this time */
 	int64_t created_to_us;	 /* created before this time; 0: no limit */
 	int64_t offset;		 /* list: skip so many rows; they are read all the same */
+	const char *sink;	 /* of the last failed attempt; "": none is recorded */
 } postroom_filter;
 
 #define POSTROOM_FILTER(...)                                                                       \
@@ -255,14 +256,16 @@ typedef struct postroom_group {
 	int64_t count;
 	int64_t first_at_us; /* when the first of them became dead */
 	int64_t last_at_us;
+	const char *sink; /* of the last failed attempt of each; "": not known */
 } postroom_group;
 
 /* Gets each group; anything but 0 ends it. */
 typedef int (*postroom_group_fn)(void *context, const postroom_group *group);
 
 /*
- * Groups dead rows by fingerprint and topic (and handler), largest group first. It reads the newest
- * 100,000 matching dead rows; *ret_capped, unless NULL, says whether there are more.
+ * Groups dead rows by fingerprint, topic (and handler) and sink, largest group first; as a filter,
+ * these select the rows of a group. It reads the newest 100,000 matching dead rows; *ret_capped,
+ * unless NULL, says whether there are more.
  */
 POSTROOM_API int postroom_groups(postroom_store *store, const postroom_filter *filter,
 				 int32_t limit, postroom_group_fn fn, void *context,

@@ -3,9 +3,12 @@
  * The server: connections, requests and their answers, on libmicrohttpd.
  *
  * 1. Its limits are set before it listens: connections, connections per address, memory per
- *    connection, idle time, and the size of a body, of which no more is kept.
- * 2. The thread that serves never waits: what needs the database is done by another.
+ *    connection, idle time, and the size of a body, of which no more is kept. Large answers that
+ *    their clients do not read have a limit together.
+ * 2. The thread that serves never waits: others do what needs the database or the doctor.
  * 3. A request uses the settings that were in force when it began.
+ * 4. The thread that serves yields the processor to the workers: a flood of requests costs the
+ *    relay little of its rate.
  */
 #include "admin/server.h"
 
@@ -14,19 +17,30 @@
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#define CONNECTIONS 64
-#define CONNECTIONS_PER_ADDRESS 32
 #define IDLE_SECONDS 10
+#define NICER 10 /* than the workers */
 #define CONNECTION_BYTES ((size_t)32 * 1024)
 #define EXPORT_BLOCK ((size_t)16 * 1024)
 #define REFUSAL_EVERY_US 1000000
+/* Of answers that their clients have not read yet. Those below LARGE_BYTES are not limited. */
+#define UNREAD_BYTES ((size_t)64 * 1024 * 1024)
+#define LARGE_BYTES ((size_t)1024 * 1024)
 
 #define CSP_START "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 #define CSP_PAGE                                                                                   \
 	CSP_START "; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "      \
 		  "'self'"
+
+static struct pr_admin_socket *socket_of(struct MHD_Connection *connection)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	return info ? info->socket_context : NULL;
+}
 
 /* The target as it was sent: we decode it ourselves. */
 static void *begin_request(void *context, const char *target, struct MHD_Connection *connection)
@@ -39,6 +53,7 @@ static void *begin_request(void *context, const char *target, struct MHD_Connect
 	pr_request_init(request);
 	request->admin = admin;
 	request->connection = connection;
+	request->socket = socket_of(connection);
 	request->begun_us = pr_mono_us();
 	request->target = strdup(target ? target : "");
 	pthread_mutex_lock(&admin->lock);
@@ -51,10 +66,13 @@ static void end_request(void *context, struct MHD_Connection *connection, void *
 			enum MHD_RequestTerminationCode code)
 {
 	struct pr_admin_request *request = *request_of;
+	struct pr_admin *admin = context;
 
-	(void)context, (void)connection, (void)code;
+	(void)connection, (void)code;
 	if (!request)
 		return;
+	pr_sockets_wait(&admin->sockets, request->socket);
+	admin->unread -= request->unread;
 	pr_export_free(request->export);
 	pr_request_release(request);
 	free(request);
@@ -110,9 +128,15 @@ static void add_headers(struct MHD_Response *response, const struct pr_admin_ans
 
 static ssize_t read_export(void *context, uint64_t position, char *out, size_t size)
 {
-	ssize_t count = pr_export_read(context, out, size);
+	struct pr_admin_request *request = context;
+	struct pr_admin_sockets *sockets = &request->admin->sockets;
+	ssize_t count = pr_export_read(request, out, size);
 
 	(void)position;
+	if (count == 0)
+		pr_sockets_serve(sockets, request->socket);
+	else
+		pr_sockets_wait(sockets, request->socket);
 	if (count == PR_EXPORT_END)
 		return MHD_CONTENT_READER_END_OF_STREAM;
 	return count == PR_EXPORT_FAILED ? MHD_CONTENT_READER_END_WITH_ERROR : count;
@@ -138,14 +162,33 @@ static struct MHD_Response *make_response(struct pr_admin_request *request)
 	return response;
 }
 
+/* The largest answer is sent if no other large one is. */
+static void limit_unread(struct pr_admin *admin, struct pr_admin_request *request)
+{
+	struct pr_buf *text = &request->answer.text;
+
+	if (text->cap <= LARGE_BYTES)
+		return;
+	if (admin->unread > 0 && admin->unread + text->cap > UNREAD_BYTES) {
+		pr_buf_release(text);
+		pr_request_refuse(request, 503, "busy",
+				  "clients have not read other large answers yet; retry later");
+		return;
+	}
+	request->unread = text->cap;
+	admin->unread += text->cap;
+}
+
 /* MHD_NO closes the connection: there was no memory for an answer. */
 static enum MHD_Result send_answer(struct pr_admin *admin, struct pr_admin_request *request)
 {
 	struct MHD_Response *response;
 	enum MHD_Result result;
 
+	pr_sockets_wait(&admin->sockets, request->socket);
 	if (request->answer.text.failed)
 		return MHD_NO;
+	limit_unread(admin, request);
 	log_request(admin, request);
 	pr_metrics_count_request(admin->relay, request->route ? request->route->path : "other",
 				 request->answer.code);
@@ -248,14 +291,33 @@ static enum MHD_Result begin(struct pr_admin *admin, struct pr_admin_request *re
 	return send_answer(admin, request);
 }
 
+/* The thread that answers; NULL: the one that serves. */
+static struct pr_admin_queue *queue_of(struct pr_admin *admin, const struct pr_admin_route *route)
+{
+	if (route->flags & PR_ROUTE_DOCTOR)
+		return &admin->doctor.queue;
+	return route->flags & PR_ROUTE_DATABASE ? &admin->database.queue : NULL;
+}
+
+/* Probes that no query delays. */
+static bool answer_at_once(struct pr_admin_request *request)
+{
+	if (request->route->handle == pr_api_readyz)
+		return pr_readyz_answer(request);
+	return request->route->handle == pr_api_healthz && pr_healthz_answer(request);
+}
+
 static enum MHD_Result finish(struct pr_admin *admin, struct pr_admin_request *request)
 {
+	struct pr_admin_queue *queue = queue_of(admin, request->route);
+
 	if (!pr_request_read_body(request))
 		return send_answer(admin, request);
-	if (request->route->handle == pr_api_readyz && pr_readyz_answer(request))
-		return send_answer(admin, request); /* no query delays this probe */
-	if (request->route->flags & PR_ROUTE_DATABASE) {
-		if (pr_database_submit(admin, request))
+	if (answer_at_once(request))
+		return send_answer(admin, request);
+	if (queue) {
+		pr_sockets_serve(&admin->sockets, request->socket);
+		if (pr_queue_submit(queue, request))
 			return MHD_YES;
 		pr_request_refuse(request, 503, "stopping", "the server is stopping");
 	} else {
@@ -292,17 +354,45 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
 	return finish(admin, request);
 }
 
+/* Of this thread alone, which libmicrohttpd has started. */
+static void lower_priority(void)
+{
+	int nice = getpriority(PRIO_PROCESS, (id_t)gettid());
+
+	setpriority(PRIO_PROCESS, (id_t)gettid(), nice + NICER);
+}
+
+static void note_connection(void *context, struct MHD_Connection *connection, void **socket,
+			    enum MHD_ConnectionNotificationCode code)
+{
+	struct pr_admin *admin = context;
+	const union MHD_ConnectionInfo *fd = MHD_get_connection_info(
+		connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	const union MHD_ConnectionInfo *client = MHD_get_connection_info(
+		connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+
+	if (!admin->lowered) {
+		lower_priority();
+		admin->lowered = true;
+	}
+	if (code == MHD_CONNECTION_NOTIFY_STARTED)
+		*socket = fd ? pr_sockets_add(&admin->sockets, fd->connect_fd,
+					      client ? client->client_addr : NULL)
+			     : NULL;
+	else if (*socket)
+		pr_sockets_remove(&admin->sockets, *socket);
+}
+
 static struct MHD_Daemon *start_daemon(struct pr_admin *admin, int fd)
 {
 	return MHD_start_daemon(
 		MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_ALLOW_SUSPEND_RESUME, 0, NULL,
 		NULL, handle, admin, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-		(unsigned)CONNECTIONS_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
-		(unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES,
-		MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
-		MHD_OPTION_URI_LOG_CALLBACK, begin_request, admin, MHD_OPTION_NOTIFY_COMPLETED,
-		end_request, NULL, MHD_OPTION_END);
+		(unsigned)PR_ADMIN_SOCKETS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT,
+		1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_URI_LOG_CALLBACK,
+		begin_request, admin, MHD_OPTION_NOTIFY_COMPLETED, end_request, admin,
+		MHD_OPTION_NOTIFY_CONNECTION, note_connection, admin, MHD_OPTION_END);
 }
 
 static void log_listening(struct pr_admin *admin, int fd)
@@ -340,10 +430,9 @@ static struct pr_admin *new_admin(const struct pr_relay_config *host, struct pr_
 		return NULL;
 	admin->relay = relay;
 	pthread_mutex_init(&admin->lock, NULL);
-	pthread_mutex_init(&admin->database.lock, NULL);
-	pthread_cond_init(&admin->database.wanted, NULL);
-	admin->database.last = &admin->database.first;
-	admin->database.stop.fd = admin->database.stop.event = -1;
+	pr_sockets_init(&admin->sockets);
+	pr_queue_init(&admin->database.queue, pr_database_serve);
+	pr_queue_init(&admin->doctor.queue, pr_api_doctor);
 	init_log(&admin->log, host);
 	init_log(&admin->database.log, host);
 	return admin;
@@ -370,7 +459,11 @@ int pr_admin_open(const struct pr_admin_config *config, const struct pr_relay_co
 		pr_admin_close(admin);
 		return pr_err_nomem(err);
 	}
+	admin->doctor.run = config->doctor;
+	admin->doctor.context = config->doctor_context;
 	status = pr_database_open(admin, host, err);
+	if (status >= 0)
+		status = pr_queue_start(&admin->doctor.queue, "admin doctor", err);
 	if (status >= 0)
 		status = start(admin, fd, err);
 	else
@@ -412,17 +505,31 @@ const char *pr_admin_address(const struct pr_admin *admin)
 	return admin->settings->listen;
 }
 
+static void stop_daemon(struct pr_admin *admin)
+{
+	int fd = MHD_quiesce_daemon(admin->daemon); /* it accepts no more connections */
+
+	pr_sockets_end(&admin->sockets);
+	MHD_stop_daemon(admin->daemon);
+	if (fd >= 0)
+		close(fd);
+}
+
 void pr_admin_close(struct pr_admin *admin)
 {
 	if (!admin)
 		return;
 	pr_metrics_set_health(admin->relay, NULL, NULL);
 	pr_database_end(&admin->database);
+	pr_doctor_end(&admin->doctor);
 	if (admin->daemon)
-		MHD_stop_daemon(admin->daemon);
+		stop_daemon(admin);
 	pr_database_close(&admin->database);
+	pr_doctor_release(&admin->doctor);
+	pr_sockets_release(&admin->sockets);
 	pr_settings_unref(admin->settings);
 	pr_log_release(&admin->log);
+	pr_buf_release(&admin->openapi);
 	pthread_mutex_destroy(&admin->lock);
 	free(admin);
 }

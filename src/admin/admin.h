@@ -2,14 +2,16 @@
 /*
  * The admin HTTP server of a relay: probes, metrics, the JSON API and the dashboard.
  *
- * It has two threads: one serves connections, the other has the server's own store handle, so
- * that a slow query delays no probe. Neither holds up a worker of the relay.
+ * It has three threads: one serves connections, one has the server's own store handle, so that a
+ * slow query delays no probe, and one runs the doctor. None of them holds up a worker of the relay.
  */
 #ifndef PR_ADMIN_ADMIN_H
 #define PR_ADMIN_ADMIN_H
 
 #include "base/err.h"
 #include "base/param.h"
+#include "base/stop.h"
+#include "core/finding.h"
 #include "relay/relay.h"
 
 enum pr_admin_payloads { PR_PAYLOADS_ALWAYS, PR_PAYLOADS_ADMIN, PR_PAYLOADS_NEVER };
@@ -19,6 +21,13 @@ struct pr_admin_limit {
 	int64_t degraded, unhealthy;
 };
 
+/*
+ * Runs the checks of `postroom doctor` and calls fn with each finding. In a thread of its own, one
+ * call at a time. It ends soon after a stop was requested.
+ */
+typedef void (*pr_admin_doctor_fn)(void *context, const struct pr_stop *stop, pr_finding_fn fn,
+				   void *fn_context);
+
 struct pr_admin_config {
 	const char *listen; /* ADDR:PORT; NULL or "none": do not serve */
 	const char *token;  /* NULL or "": none */
@@ -26,6 +35,8 @@ struct pr_admin_config {
 	bool read_only;
 	int64_t show_payloads; /* enum pr_admin_payloads */
 	struct pr_admin_limit backlog, oldest_age_ms, dead;
+	pr_admin_doctor_fn doctor; /* until pr_admin_close(); a reload does not change it */
+	void *doctor_context;
 };
 
 /* Of struct pr_admin_config: admin: in the configuration, and three maps of health:. */

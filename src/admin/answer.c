@@ -11,32 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void pr_put_comma(struct pr_buf *out)
-{
-	char last = out->len > 0 ? out->data[out->len - 1] : '{';
-
-	if (last != '{' && last != '[' && last != ':')
-		pr_buf_putc(out, ',');
-}
-
-void pr_put_name(struct pr_buf *out, const char *name)
-{
-	pr_put_comma(out);
-	pr_buf_printf(out, "\"%s\":", name);
-}
-
-void pr_put_text(struct pr_buf *out, const char *name, const char *text)
-{
-	pr_put_name(out, name);
-	pr_json_put_string(out, text);
-}
-
-void pr_put_int(struct pr_buf *out, const char *name, int64_t value)
-{
-	pr_put_name(out, name);
-	pr_buf_printf(out, "%" PRId64, value);
-}
-
 void pr_put_bool(struct pr_buf *out, const char *name, bool value)
 {
 	pr_put_name(out, name);
@@ -59,15 +33,6 @@ void pr_put_seconds(struct pr_buf *out, const char *name, int64_t us)
 		pr_buf_puts(out, "null");
 	else
 		pr_buf_printf(out, "%" PRId64 ".%03d", us / 1000000, (int)(us % 1000000 / 1000));
-}
-
-void pr_put_time(struct pr_buf *out, const char *name, int64_t time_us)
-{
-	char text[PR_RFC3339_SIZE];
-
-	if (time_us != 0)
-		pr_rfc3339(time_us, text);
-	pr_put_text(out, name, time_us != 0 ? text : NULL);
 }
 
 void pr_put_json(struct pr_buf *out, const char *name, const char *text)
@@ -102,6 +67,7 @@ bool pr_request_refuse(struct pr_admin_request *request, int code, const char *w
 
 bool pr_request_fail(struct pr_admin_request *request, const struct pr_err *err)
 {
+	request->answer.failed = err->status;
 	switch (err->status) {
 	case POSTROOM_INVALID:
 		return pr_request_refuse(request, 400, "invalid", "%s", err->text);

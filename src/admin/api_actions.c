@@ -22,7 +22,7 @@
 #define MATCHED_CAP 100000
 #define EXAMPLES 5
 
-static bool is_inbox(const struct pr_admin_request *request)
+static bool is_inbox_action(const struct pr_admin_request *request)
 {
 	return request->route->flags & PR_ROUTE_INBOX;
 }
@@ -30,11 +30,12 @@ static bool is_inbox(const struct pr_admin_request *request)
 static void log_action(struct pr_admin_request *request, const char *action,
 		       const postroom_filter *filter, int64_t count)
 {
-	postroom_filter said = *filter;
+	postroom_filter logged = *filter;
 
-	said.older_than_ms = 0; /* our own bound, not the operator's */
-	pr_log_action(&request->admin->database.log, action, &said, count, request->actor);
+	logged.older_than_ms = 0; /* our own bound, not the operator's */
+	pr_log_action(&request->admin->database.log, action, &logged, count, request->actor);
 	pr_metrics_count_action(request->admin->relay, action, count);
+	pr_status_cache_expire(request->admin->database.cache);
 }
 
 typedef int (*change_fn)(postroom_store *store, const postroom_filter *filter, int32_t limit,
@@ -89,7 +90,7 @@ void pr_api_retry_one(struct pr_admin_request *request)
 
 void pr_api_delete_one(struct pr_admin_request *request)
 {
-	const char *done = is_inbox(request) ? "completed" : "delivered";
+	const char *done = is_inbox_action(request) ? "completed" : "delivered";
 	struct pr_buf *out = &request->answer.text;
 
 	if (!change_one(request, "delete", postroom_purge_some, done))
@@ -179,6 +180,8 @@ static void act(struct pr_admin_request *request, struct action *action)
 	if (fine) {
 		pr_buf_putc(out, '{');
 		pr_put_int(out, "matched", action->matched);
+		if (action->matched >= MATCHED_CAP)
+			pr_put_bool(out, "matched_capped", true);
 		pr_put_int(out, "done", action->done);
 		pr_put_bool(out, "more", query->dry_run ? action->matched > 0 : action->more);
 		if (query->dry_run)
@@ -206,7 +209,7 @@ void pr_api_retry(struct pr_admin_request *request)
 
 void pr_api_delete(struct pr_admin_request *request)
 {
-	const char *done = is_inbox(request) ? "completed" : "delivered";
+	const char *done = is_inbox_action(request) ? "completed" : "delivered";
 	struct action action = { .name = "delete",
 				 .change = postroom_purge_some,
 				 .filter = pr_request_filter(request) };

@@ -3,6 +3,7 @@
 #include "admin/server.h"
 
 #include "base/json.h"
+#include "store/action.h"
 #include "store/position.h"
 
 #include <string.h>
@@ -11,7 +12,7 @@
 #define TOTAL_CAP 100000
 #define GROUPS 100
 
-static bool is_inbox(const struct pr_admin_request *request)
+static bool is_inbox_request(const struct pr_admin_request *request)
 {
 	return request->route->flags & PR_ROUTE_INBOX;
 }
@@ -21,7 +22,7 @@ postroom_filter pr_request_filter(const struct pr_admin_request *request)
 	postroom_filter filter = request->query.filter;
 
 	filter.size = sizeof(filter);
-	filter.table = is_inbox(request) ? POSTROOM_INBOX : POSTROOM_OUTBOX;
+	filter.table = is_inbox_request(request) ? POSTROOM_INBOX : POSTROOM_OUTBOX;
 	if (request->id)
 		filter.id = request->id;
 	if (request->handler)
@@ -60,6 +61,11 @@ void pr_put_row_columns(struct pr_buf *out, const postroom_row *row, bool inbox)
 		pr_put_time(out, "delivered_at", row->delivered_at_us);
 }
 
+static void put_stored_json(struct pr_buf *out, const char *name, const char *json)
+{
+	pr_put_json_text(out, name, json, json ? strlen(json) : 0);
+}
+
 void pr_put_row_content(struct pr_buf *out, const postroom_row *row, bool inbox, bool shown)
 {
 	pr_put_name(out, "payload_text");
@@ -74,10 +80,10 @@ void pr_put_row_content(struct pr_buf *out, const postroom_row *row, bool inbox,
 		pr_json_put_base64(out, row->body, row->body_len);
 	else
 		pr_buf_puts(out, "null");
-	pr_put_json(out, "headers", shown && row->headers ? row->headers : "{}");
+	put_stored_json(out, "headers", shown && row->headers ? row->headers : "{}");
 	if (inbox) {
-		pr_put_json(out, "checkpoint", shown ? row->checkpoint : NULL);
-		pr_put_json(out, "steps", shown ? row->steps : NULL);
+		put_stored_json(out, "checkpoint", shown ? row->checkpoint : NULL);
+		put_stored_json(out, "steps", shown ? row->steps : NULL);
 	}
 	pr_put_bool(out, "payload_hidden", !shown);
 }
@@ -117,8 +123,8 @@ static bool check_page(struct pr_admin_request *request)
 	if (after && request->query.page > 1)
 		return pr_request_refuse(request, 400, "bad_parameter",
 					 "after and page do not go together");
-	if (after && (is_inbox(request) ? after[strspn(after, "0123456789")] != '\0'
-					: !pr_position_parse(after, &position)))
+	if (after && (is_inbox_request(request) ? after[strspn(after, "0123456789")] != '\0'
+						: !pr_position_parse(after, &position)))
 		return pr_request_refuse(request, 400, "bad_parameter",
 					 "after takes the next_after of a page");
 	return true;
@@ -129,7 +135,9 @@ void pr_api_list(struct pr_admin_request *request)
 	const struct pr_admin_query *query = &request->query;
 	postroom_filter filter = pr_request_filter(request), whole = filter;
 	struct pr_buf *out = &request->answer.text;
-	struct page page = { .out = out, .inbox = is_inbox(request), .room = query->page_size };
+	struct page page = { .out = out,
+			     .inbox = is_inbox_request(request),
+			     .room = query->page_size };
 	postroom_store *store = check_page(request) ? pr_database_store(request) : NULL;
 	int64_t total = 0;
 
@@ -191,7 +199,8 @@ void pr_api_show(struct pr_admin_request *request)
 {
 	const postroom_filter filter = pr_request_filter(request);
 	struct pr_buf *out = &request->answer.text;
-	struct whole_row whole = { out, is_inbox(request), pr_access_shows_payloads(request) };
+	struct whole_row whole = { out, is_inbox_request(request),
+				   pr_access_shows_payloads(request) };
 	postroom_store *store = pr_database_store(request);
 
 	if (!store)
@@ -218,10 +227,11 @@ static int put_group(void *context, const postroom_group *group)
 
 	pr_put_comma(out);
 	pr_buf_putc(out, '{');
-	pr_put_text(out, "fingerprint", group->fingerprint);
+	pr_put_text(out, "fingerprint", *group->fingerprint ? group->fingerprint : PR_NONE);
 	pr_put_text(out, "example_error", group->example_error);
 	pr_put_text(out, "topic", group->topic);
 	pr_put_text(out, "handler", group->handler);
+	pr_put_text(out, "sink", *group->sink ? group->sink : PR_NONE);
 	pr_put_int(out, "count", group->count);
 	pr_put_time(out, "first_at", group->first_at_us);
 	pr_put_time(out, "last_at", group->last_at_us);

@@ -3,7 +3,8 @@
  * The body of an action: {"filter":{…},"dry_run":bool,"limit":n,"rate":n}.
  *
  * 1. All of it is checked as JSON before any of it is used; its depth and size are bounded.
- * 2. An unknown member is refused: an action must not run with a filter that was misspelled.
+ * 2. Unknown and empty members are refused: an action must not run with a filter that was misspelled,
+ *    or whose value a script has lost.
  */
 #include "admin/request.h"
 
@@ -24,8 +25,8 @@ static bool read_member(struct pr_admin_request *request, const char *name, stru
 	PR_CLEANUP_BUF struct pr_buf text = { .max = PR_ADMIN_BODY_MAX };
 	char kind = pr_json_kind(value);
 
-	if (kind == 'n')
-		return true;
+	if (!pr_admin_param_find(request->route->sets, name))
+		return pr_request_set(request, request->route->sets, name, "");
 	if (kind == '"')
 		pr_json_decode(value, &text);
 	else if (kind == '0')
@@ -35,6 +36,10 @@ static bool read_member(struct pr_admin_request *request, const char *name, stru
 					 name);
 	if (text.failed)
 		return pr_request_refuse(request, 503, "no_memory", "out of memory");
+	/* Without it the action would have no limit of that kind. */
+	if (text.len == 0)
+		return pr_request_refuse(request, 400, "bad_body",
+					 "filter.%.60s is empty; leave it out to match all", name);
 	return pr_request_set(request, request->route->sets, name, pr_buf_text(&text));
 }
 
@@ -133,7 +138,7 @@ bool pr_request_read_body(struct pr_admin_request *request)
 		return pr_request_refuse(request, 413, "body_too_large",
 					 "the body has more than %zu bytes", PR_ADMIN_BODY_MAX);
 	if (!(request->route->flags & PR_ROUTE_BODY))
-		return text.len == 0 || strcmp(text.data, "{}") == 0 ||
+		return text.len == 0 || pr_json_is(text, "{}") ||
 		       refuse_body(request, "must be empty");
 	if (!pr_json_check(text.data, text.len, &fault))
 		return pr_request_refuse(request, 400, "bad_body",

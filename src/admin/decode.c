@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads a request's target: path and query, in bytes that anybody may have sent.
+ * Reads a request's target: path and query, in bytes from any client.
  *
  * 1. The path is split before it is decoded: %2F is part of a name.
  * 2. NUL, ill-formed escapes and ill-formed UTF-8 are refused, never repaired.

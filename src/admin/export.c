@@ -45,10 +45,15 @@ static void put_csv_text(struct pr_buf *out, const char *text)
 	/* A spreadsheet would run it. */
 	if (formula)
 		pr_buf_putc(out, '\'');
-	for (; *text; text++) {
-		if (*text == '"')
-			pr_buf_putc(out, '"');
-		pr_buf_putc(out, *text);
+	while (*text) {
+		size_t len = strcspn(text, "\"");
+
+		pr_buf_append_utf8(out, text, len);
+		text += len;
+		if (*text) {
+			pr_buf_puts(out, "\"\"");
+			text++;
+		}
 	}
 	pr_buf_putc(out, '"');
 }
@@ -91,17 +96,10 @@ static void put_csv_row(struct pr_buf *out, const postroom_row *row, bool inbox)
 static void put_json_row(struct pr_admin_export *export, const postroom_row *row)
 {
 	struct pr_buf *out = &export->part;
-	size_t start;
 
 	pr_buf_putc(out, '{');
 	pr_put_row_columns(out, row, export->inbox);
-	start = out->len;
 	pr_put_row_content(out, row, export->inbox, export->shown);
-	/* Headers, checkpoints and steps may be written over several lines. */
-	for (size_t i = start; !out->failed && i < out->len; i++) {
-		if (out->data[i] == '\n' || out->data[i] == '\r')
-			out->data[i] = ' ';
-	}
 	pr_buf_puts(out, "}\n");
 }
 
@@ -210,7 +208,7 @@ ssize_t pr_export_read(struct pr_admin_request *request, char *out, size_t size)
 		return PR_EXPORT_END;
 	pr_buf_reset(&export->part);
 	export->sent = 0;
-	return pr_database_submit(request->admin, request) ? 0 : PR_EXPORT_FAILED;
+	return pr_queue_submit(&request->admin->database.queue, request) ? 0 : PR_EXPORT_FAILED;
 }
 
 void pr_export_free(struct pr_admin_export *export)

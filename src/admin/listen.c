@@ -84,7 +84,14 @@ int pr_listen_open(const char *text, int *ret, struct pr_err *err)
 		return pr_err_errno(err, POSTROOM_INVALID, "admin: cannot listen on %s", text);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	if (bind(fd, &address.at.any, address.len) < 0 || listen(fd, BACKLOG) < 0) {
+		bool used = errno == EADDRINUSE;
+
 		status = pr_err_errno(err, POSTROOM_INVALID, "admin: cannot listen on %s", text);
+		if (used)
+			status = pr_err_set(err, POSTROOM_INVALID,
+					    "admin: cannot listen on %s: the address is in use; "
+					    "choose another port, or end the process that has it",
+					    text);
 		close(fd);
 		return status;
 	}

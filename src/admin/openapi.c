@@ -129,6 +129,8 @@ static void put_answers(struct pr_buf *out, const struct pr_admin_route *route)
 		put_answer(out, 503, "Unhealthy", route->schema, NULL);
 	else if (database)
 		put_answer(out, 503, "The database cannot be used", "Error", NULL);
+	else if (route->flags & PR_ROUTE_DOCTOR)
+		put_answer(out, 503, "The checks cannot be made", "Error", NULL);
 	pr_buf_putc(out, '}');
 }
 
@@ -157,10 +159,8 @@ static bool is_first_of_path(const struct pr_admin_route *route)
 	return true;
 }
 
-void pr_api_openapi(struct pr_admin_request *request)
+static void put_description(struct pr_buf *out)
 {
-	struct pr_buf *out = &request->answer.text;
-
 	pr_buf_puts(out, "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"Postroom admin API\","
 			 "\"version\":\"" POSTROOM_VERSION "\",\"license\":{\"name\":"
 			 "\"Apache-2.0\",\"identifier\":\"Apache-2.0\"}},"
@@ -180,5 +180,20 @@ void pr_api_openapi(struct pr_admin_request *request)
 			 "\"scheme\":\"bearer\"}},\"schemas\":");
 	pr_buf_puts(out, (const char *)pr_schema_assets[0].data);
 	pr_buf_puts(out, "}}\n");
+}
+
+/* It never changes, so it is written once. */
+void pr_api_openapi(struct pr_admin_request *request)
+{
+	struct pr_buf *description = &request->admin->openapi;
+
+	if (!description->len)
+		put_description(description);
+	if (description->failed) {
+		pr_buf_release(description);
+		request->answer.text.failed = true;
+	}
+	request->answer.fixed = (const unsigned char *)description->data;
+	request->answer.fixed_len = description->len;
 	pr_request_succeed(request);
 }

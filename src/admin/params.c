@@ -6,9 +6,11 @@
  */
 #include "admin/request.h"
 
+#include "base/assert.h"
 #include "base/text.h"
 #include "base/time.h"
 #include "base/uuid.h"
+#include "store/action.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,7 +94,15 @@ const struct pr_admin_param pr_admin_query_params[] = {
 	  .sets = BOTH,
 	  .offset = FILTER(fingerprint),
 	  .max = 1024,
+	  .empty = PR_NONE,
 	  .about = "Only rows whose last error has this cause, as groups report it" },
+	{ .name = "sink",
+	  .type = PR_TYPE_TEXT,
+	  .sets = BOTH,
+	  .offset = FILTER(sink),
+	  .max = 1024,
+	  .empty = PR_NONE,
+	  .about = "Only rows whose last failed attempt was at this sink, as groups report it" },
 	{ .name = "created_from",
 	  .type = PR_TYPE_TIME,
 	  .sets = BOTH,
@@ -150,6 +160,9 @@ const struct pr_admin_param pr_admin_query_params[] = {
 	{ 0 },
 };
 
+#define PARAMS (sizeof(pr_admin_query_params) / sizeof(*pr_admin_query_params))
+_Static_assert(PARAMS <= 64, "each parameter has a bit of pr_admin_query.given");
+
 const struct pr_admin_param *pr_admin_param_find(unsigned sets, const char *name)
 {
 	for (const struct pr_admin_param *param = pr_admin_query_params; param->name; param++) {
@@ -161,13 +174,14 @@ const struct pr_admin_param *pr_admin_param_find(unsigned sets, const char *name
 
 static bool refuse_unknown(struct pr_admin_request *request, unsigned sets, const char *name)
 {
-	const char *names[32];
+	const char *names[PARAMS];
 	size_t count = 0;
 	const char *nearest;
 
 	for (const struct pr_admin_param *param = pr_admin_query_params; param->name; param++) {
-		if (param->sets & sets && count < 31)
+		if (param->sets & sets)
 			names[count++] = param->name;
+		pr_assert(count < PARAMS);
 	}
 	names[count] = NULL;
 	nearest = pr_text_nearest(name, names);
@@ -232,6 +246,8 @@ static bool set_text(struct pr_admin_request *request, const struct pr_admin_par
 		return pr_request_refuse(request, 400, "bad_parameter", "%s takes one of: %s",
 					 param->name, pr_buf_text(&known));
 	}
+	if (param->empty && strcmp(text, param->empty) == 0)
+		text = "";
 	*target = pr_arena_strdup(&request->arena, text);
 	return *target || pr_request_refuse(request, 503, "no_memory", "out of memory");
 }

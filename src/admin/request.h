@@ -9,6 +9,7 @@
 #include "admin/settings.h"
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/members.h"
 
 #include <postroom/store.h>
 
@@ -48,6 +49,7 @@ struct pr_admin_param {
 	int64_t min, max; /* of a number; max of a text is its length in bytes */
 	const char *const *words;
 	const char *fallback; /* of a number, for the description */
+	const char *empty;    /* the value that stands for an empty text; NULL: none does */
 	const char *about;
 };
 extern const struct pr_admin_param pr_admin_query_params[]; /* ends with name NULL */
@@ -58,7 +60,8 @@ extern const char *const pr_admin_methods[PR_METHODS];
 enum pr_admin_role { PR_ROLE_NOBODY, PR_ROLE_READER, PR_ROLE_OPERATOR };
 
 struct pr_admin_answer {
-	int code; /* 0: none yet */
+	int code;   /* 0: none yet */
+	int failed; /* status of a store that failed; 0: none has */
 	const char *type;
 	struct pr_buf text;
 	const unsigned char *fixed; /* instead of text */
@@ -90,6 +93,7 @@ enum pr_route_flag {
 	PR_ROUTE_INBOX = 16,	 /* concerns the inbox, not the outbox */
 	PR_ROUTE_UNHEALTHY = 32, /* 503 is one of its answers */
 	PR_ROUTE_CSV = 64,
+	PR_ROUTE_DOCTOR = 128, /* runs in the thread that has the doctor */
 };
 
 extern const struct pr_admin_route pr_admin_routes[]; /* ends with path NULL */
@@ -103,11 +107,13 @@ enum pr_request_step {
 
 struct pr_admin;
 struct pr_admin_export;
+struct pr_admin_socket;
 struct MHD_Connection;
 
 struct pr_admin_request {
 	struct pr_admin *admin;
 	struct MHD_Connection *connection;
+	struct pr_admin_socket *socket;
 	struct pr_admin_settings *settings;
 	char *target; /* as it was sent */
 	const struct pr_admin_route *route;
@@ -122,6 +128,7 @@ struct pr_admin_request {
 	struct pr_admin_answer answer;
 	enum pr_request_step step;
 	int64_t begun_us;
+	size_t unread;		       /* bytes of the answer, if it is large */
 	struct pr_admin_request *next; /* in the queue */
 	struct pr_admin_export *export;
 };
@@ -157,17 +164,11 @@ bool pr_request_fail(struct pr_admin_request *request, const struct pr_err *err)
 /* Answers 200 with what is in answer.text. */
 void pr_request_succeed(struct pr_admin_request *request);
 
-/* Members of a JSON object, with the comma where one is needed; NULL and time 0 are null. */
-void pr_put_name(struct pr_buf *out, const char *name);
-void pr_put_text(struct pr_buf *out, const char *name, const char *text);
-void pr_put_int(struct pr_buf *out, const char *name, int64_t value);
+/* More members of a JSON object; see base/members.h. */
 void pr_put_bool(struct pr_buf *out, const char *name, bool value);
 void pr_put_real(struct pr_buf *out, const char *name, double value);  /* < 0: null */
 void pr_put_seconds(struct pr_buf *out, const char *name, int64_t us); /* < 0: null */
-void pr_put_time(struct pr_buf *out, const char *name, int64_t time_us);
 /* Text that is checked JSON; NULL: null. */
 void pr_put_json(struct pr_buf *out, const char *name, const char *text);
-/* A comma unless it is the first of a list. */
-void pr_put_comma(struct pr_buf *out);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * Every request that is served. The description of the API is made from this table.
  *
- * 1. A path with a fixed word stands before the one that takes any word there.
+ * 1. A path with a fixed word comes before one with any word in that position.
  */
 #include "admin/server.h"
 
@@ -23,7 +23,7 @@ const struct pr_admin_route pr_admin_routes[] = {
 	{ PR_METHOD_GET, "/readyz", PR_ROUTE_OPEN | PR_ROUTE_UNHEALTHY | PR_ROUTE_DATABASE, 0,
 	  pr_api_readyz, "getReady", "Does the database answer, and does its schema fit?", "Probe",
 	  NULL },
-	{ PR_METHOD_GET, "/healthz", PR_ROUTE_UNHEALTHY, 0, pr_api_healthz, "getHealth",
+	{ PR_METHOD_GET, "/healthz", PR_ROUTE_UNHEALTHY | PR_ROUTE_DATABASE, 0, pr_api_healthz, "getHealth",
 	  "Health, with the reasons", "Health", NULL },
 	{ PR_METHOD_GET, "/metrics", 0, 0, pr_api_metrics, "getMetrics",
 	  "Metrics for Prometheus; OpenMetrics if the Accept header asks for it", NULL,
@@ -38,6 +38,8 @@ const struct pr_admin_route pr_admin_routes[] = {
 	  "Sinks with their circuit breakers", "Sinks", NULL },
 	{ PR_METHOD_GET, API "/workers", PR_ROUTE_DATABASE, 0, pr_api_workers, "listWorkers",
 	  "Workers of this process, and leases of all", "Workers", NULL },
+	{ PR_METHOD_GET, API "/doctor", PR_ROUTE_DOCTOR, 0, pr_api_doctor, "getDoctor",
+	  "Findings of postroom doctor; they are up to 30 s old", "Doctor", NULL },
 
 	{ PR_METHOD_GET, OUTBOX, PR_ROUTE_DATABASE, PR_SET_OUTBOX | PR_SET_OUTBOX_PAGE, pr_api_list,
 	  "listOutbox", "Messages, newest first", "OutboxList", NULL },
@@ -125,7 +127,7 @@ const struct pr_admin_route *pr_route_find(struct pr_admin_request *request, con
 					   char *const *segments, size_t count)
 {
 	const struct pr_admin_route *other = NULL;
-	char allow[64] = "";
+	PR_CLEANUP_BUF struct pr_buf allow = { 0 };
 
 	if (strcmp(method, "HEAD") == 0)
 		method = "GET"; /* the server sends the headers alone */
@@ -140,14 +142,15 @@ const struct pr_admin_route *pr_route_find(struct pr_admin_request *request, con
 		if (other && strcmp(other->path, route->path) != 0)
 			continue;
 		other = route;
-		strcat(allow, *allow ? ", " : "");
-		strcat(allow, route->method == PR_METHOD_GET ? "GET, HEAD"
-							     : pr_admin_methods[route->method]);
+		pr_buf_puts(&allow, allow.len > 0 ? ", " : "");
+		pr_buf_puts(&allow, route->method == PR_METHOD_GET
+					    ? "GET, HEAD"
+					    : pr_admin_methods[route->method]);
 	}
 	if (other) {
 		pr_request_refuse(request, 405, "method_not_allowed", "%s takes %s", other->path,
-				  allow);
-		request->answer.allow = pr_arena_strdup(&request->arena, allow);
+				  pr_buf_text(&allow));
+		request->answer.allow = pr_arena_strdup(&request->arena, pr_buf_text(&allow));
 	} else {
 		pr_request_refuse(request, 404, "not_found",
 				  "there is no such path; GET /api/v1/openapi.json lists them");

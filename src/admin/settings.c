@@ -90,8 +90,7 @@ static int check_token(const char *name, const char *token, struct pr_err *err)
 		if (*c <= 0x20 || *c >= 0x7f)
 			return pr_err_set(err, POSTROOM_INVALID,
 					  "admin.%s: a token consists of printable ASCII "
-					  "characters without blanks; this one has another at "
-					  "position %zu",
+					  "characters without spaces; character %zu is another one",
 					  name, (size_t)(c - token) + 1);
 	}
 	if (token && strlen(token) > 1024)

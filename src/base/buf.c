@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
 
+#include "base/text.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +56,24 @@ void pr_buf_puts(struct pr_buf *buf, const char *text)
 void pr_buf_putc(struct pr_buf *buf, char c)
 {
 	pr_buf_append(buf, &c, 1);
+}
+
+void pr_buf_append_utf8(struct pr_buf *buf, const char *text, size_t len)
+{
+	const char *at = text, *end = text + len;
+
+	while (at < end) {
+		const char *run = at;
+		size_t step = 0;
+
+		while (at < end && (step = pr_utf8_length(at, (size_t)(end - at))) > 0)
+			at += step;
+		pr_buf_append(buf, run, (size_t)(at - run));
+		if (at < end) {
+			pr_buf_puts(buf, "\xef\xbf\xbd");
+			at++;
+		}
+	}
 }
 
 void pr_buf_printf(struct pr_buf *buf, const char *format, ...)

@@ -22,6 +22,8 @@ struct pr_buf {
 /* A zeroed buffer is ready for use. */
 void pr_buf_append(struct pr_buf *buf, const void *data, size_t len);
 void pr_buf_puts(struct pr_buf *buf, const char *text);
+/* Bytes that are not UTF-8 become U+FFFD. */
+void pr_buf_append_utf8(struct pr_buf *buf, const char *text, size_t len);
 void pr_buf_putc(struct pr_buf *buf, char c);
 void pr_buf_printf(struct pr_buf *buf, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

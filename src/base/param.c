@@ -76,7 +76,7 @@ const struct pr_param *pr_param_find(const struct pr_param *table, const char *n
 	return NULL;
 }
 
-static bool read_number(const char *text, const char **ret_rest, int64_t *ret)
+static bool parse_number(const char *text, const char **ret_rest, int64_t *ret)
 {
 	char *rest;
 
@@ -92,7 +92,7 @@ static bool read_int(const char *text, int64_t *ret)
 {
 	const char *rest;
 
-	return read_number(text, &rest, ret) && *rest == '\0';
+	return parse_number(text, &rest, ret) && *rest == '\0';
 }
 
 static bool read_size(const char *text, int64_t *ret)
@@ -101,7 +101,7 @@ static bool read_size(const char *text, int64_t *ret)
 	const char *rest, *letter;
 	int64_t unit = 1;
 
-	if (!read_number(text, &rest, ret))
+	if (!parse_number(text, &rest, ret))
 		return false;
 	letter = *rest ? strchr(letters, *rest | 0x20) : NULL;
 	if (letter) {
@@ -187,7 +187,7 @@ static void describe(const struct pr_param *param, char *out, size_t size)
 		snprintf(out, size, "%s, at least %s", kinds[param->type], min);
 }
 
-static int refuse(const struct pr_param *param, const char *text, struct pr_err *err)
+static int refuse_value(const struct pr_param *param, const char *text, struct pr_err *err)
 {
 	char takes[200];
 
@@ -221,11 +221,11 @@ int pr_param_set(const struct pr_param *param, void *target, const char *text, s
 		return add_item(param, target, text, err);
 	case PR_PARAM_FLAG:
 		if (!read_flag(text ? text : "", field(param, target)))
-			return refuse(param, text, err);
+			return refuse_value(param, text, err);
 		return POSTROOM_OK;
 	case PR_PARAM_CHOICE:
 		if (!read_choice(param, text, field(param, target)))
-			return refuse(param, text, err);
+			return refuse_value(param, text, err);
 		return POSTROOM_OK;
 	case PR_PARAM_INT:
 		good = read_int(text, &number);
@@ -244,7 +244,7 @@ int pr_param_set(const struct pr_param *param, void *target, const char *text, s
 		break;
 	}
 	if (!good || number < param->min || (param->max != 0 && number > param->max))
-		return refuse(param, text, err);
+		return refuse_value(param, text, err);
 	*(int64_t *)field(param, target) = number;
 	return POSTROOM_OK;
 }
@@ -275,7 +275,7 @@ int pr_params_set(const struct pr_param *table, void *target, const char *name, 
 	nearest = pr_param_nearest(table, name);
 	if (nearest)
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "unknown parameter \"%.60s\"; did you mean \"%s\"?", name,
+				  "unknown setting \"%.60s\"; did you mean \"%s\"?", name,
 				  nearest);
-	return pr_err_set(err, POSTROOM_INVALID, "unknown parameter \"%.60s\"", name);
+	return pr_err_set(err, POSTROOM_INVALID, "unknown setting \"%.60s\"", name);
 }

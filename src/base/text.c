@@ -172,3 +172,12 @@ const char *pr_text_nearest(const char *word, const char *const *names)
 	}
 	return nearest;
 }
+
+bool pr_text_has_control(const char *text)
+{
+	for (; *text; text++) {
+		if ((unsigned char)*text < 0x20 || *text == 0x7f)
+			return true;
+	}
+	return false;
+}

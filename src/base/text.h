@@ -28,4 +28,7 @@ bool pr_pattern_match(const char *pattern, const char *text);
 /* The name nearest to a mistyped word, or NULL if none is near. Names end in a NULL. */
 const char *pr_text_nearest(const char *word, const char *const *names);
 
+/* Control characters of ASCII, of which DEL is one. */
+bool pr_text_has_control(const char *text);
+
 #endif

@@ -33,7 +33,7 @@ int64_t pr_mono_us(void)
 	return read_clock(CLOCK_BOOTTIME);
 }
 
-static int refuse(struct pr_err *err, const char *text, const char *why)
+static int refuse_time(struct pr_err *err, const char *text, const char *why)
 {
 	return pr_err_set(err, POSTROOM_INVALID,
 			  "\"%.60s\" is not a duration: %s; write it like 250ms, 5s, 10m, 2h or 7d",
@@ -61,7 +61,7 @@ int pr_duration_parse(const char *text, int64_t *ret_ms, struct pr_err *err)
 	int64_t whole = 0, fraction = 0, scale = 1, ms;
 
 	if (!read_digit(&at, &whole))
-		return refuse(err, text, *at == '-' ? "it is negative" : "it has no number");
+		return refuse_time(err, text, *at == '-' ? "it is negative" : "it has no number");
 	while (read_digit(&at, &whole))
 		;
 	if (*at == '.') {
@@ -69,9 +69,9 @@ int pr_duration_parse(const char *text, int64_t *ret_ms, struct pr_err *err)
 		while (scale < 1000000000 && read_digit(&at, &fraction))
 			scale *= 10;
 		if (scale == 1)
-			return refuse(err, text, "no digit follows the point");
+			return refuse_time(err, text, "no digit follows the point");
 		if (*at >= '0' && *at <= '9')
-			return refuse(err, text, "it is finer than a millisecond");
+			return refuse_time(err, text, "it is finer than a millisecond");
 	}
 	if (*at == '\0' && whole == 0 && fraction == 0) {
 		*ret_ms = 0;
@@ -80,12 +80,12 @@ int pr_duration_parse(const char *text, int64_t *ret_ms, struct pr_err *err)
 	while (unit->name && strcmp(unit->name, at) != 0)
 		unit++;
 	if (!unit->name)
-		return refuse(err, text, *at ? "its unit is unknown" : "it has no unit");
+		return refuse_time(err, text, *at ? "its unit is unknown" : "it has no unit");
 	if (fraction * unit->ms % scale != 0)
-		return refuse(err, text, "it is finer than a millisecond");
+		return refuse_time(err, text, "it is finer than a millisecond");
 	if (whole < 0 || __builtin_mul_overflow(whole, unit->ms, &ms) ||
 	    __builtin_add_overflow(ms, fraction * unit->ms / scale, &ms))
-		return refuse(err, text, "it is too long");
+		return refuse_time(err, text, "it is too long");
 	*ret_ms = ms;
 	return POSTROOM_OK;
 }
@@ -122,8 +122,8 @@ void pr_rfc3339(int64_t time_us, char out[PR_RFC3339_SIZE])
 #define RATE_MIN 1e-9
 #define RATE_MAX 1e9
 
-/* The digits of the number, with a decimal point if it needs one; 0 if there is no number. */
-static double read_number(const char **at)
+/* Reads digits with an optional decimal point; 0 if there are none. */
+static double read_decimal(const char **at)
 {
 	double number = 0, scale = 1;
 
@@ -145,7 +145,7 @@ int pr_rate_parse(const char *text, double *ret, struct pr_err *err)
 		double seconds;
 	} periods[] = { { "", 1 }, { "/s", 1 }, { "/m", 60 }, { "/h", 3600 } };
 	const char *at = text;
-	double number = read_number(&at);
+	double number = read_decimal(&at);
 
 	for (size_t i = 0; i < sizeof(periods) / sizeof(*periods); i++) {
 		double rate = number / periods[i].seconds;

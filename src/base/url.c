@@ -23,7 +23,7 @@ static bool is_letter(char c)
 	return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
 }
 
-static bool is_digit(char c)
+static bool is_port_digit(char c)
 {
 	return c >= '0' && c <= '9';
 }
@@ -33,7 +33,7 @@ static size_t scheme_length(const char *text)
 	size_t len = 0;
 
 	while (is_letter(text[len]) ||
-	       (len > 0 && (is_digit(text[len]) || (text[len] && strchr("+-.", text[len])))))
+	       (len > 0 && (is_port_digit(text[len]) || (text[len] && strchr("+-.", text[len])))))
 		len++;
 	return text[len] == ':' ? len : 0;
 }
@@ -188,12 +188,12 @@ static bool fill(const struct parts *parts, struct pr_url *url, char *to, const 
 	return !parts->settings || decode_settings(parts->settings, url, &to, ret_why);
 }
 
-static int refuse(const char *text, const char *why, struct pr_err *err)
+static int refuse_url(const char *text, const char *why, struct pr_err *err)
 {
 	char shown[200];
 
 	pr_url_redact(text, shown, sizeof(shown));
-	return pr_err_set(err, POSTROOM_INVALID, "\"%s\" is no URL: %s", shown, why);
+	return pr_err_set(err, POSTROOM_INVALID, "\"%s\" is not a URL: %s", shown, why);
 }
 
 int pr_url_parse(const char *text, struct pr_url *url, struct pr_err *err)
@@ -205,10 +205,11 @@ int pr_url_parse(const char *text, struct pr_url *url, struct pr_err *err)
 	*url = (struct pr_url){ 0 };
 	for (const char *c = text; *c; c++) {
 		if ((unsigned char)*c < 0x20 || *c == 0x7f)
-			return refuse(text, "it contains a control character", err);
+			return refuse_url(text, "it contains a control character", err);
 	}
 	if (!split(text, &parts))
-		return refuse(text, "it must begin with a scheme and a colon, like \"file:\"", err);
+		return refuse_url(text, "it must begin with a scheme and a colon, like \"file:\"",
+				  err);
 
 	/* Decoding never makes a part longer, so its length and a NUL suffice. The path is stored
 	 * twice. */
@@ -222,7 +223,7 @@ int pr_url_parse(const char *text, struct pr_url *url, struct pr_err *err)
 	if (fill(&parts, url, url->memory + count * sizeof(*url->settings), &why))
 		return POSTROOM_OK;
 	pr_url_release(url);
-	return refuse(text, why, err);
+	return refuse_url(text, why, err);
 }
 
 void pr_url_release(struct pr_url *url)
@@ -316,7 +317,7 @@ static const char *password_end(const char *colon, const char *authority_end)
 
 	if (at)
 		return at;
-	while (port < authority_end && (is_digit(*port) || *port == ',' || *port == ':'))
+	while (port < authority_end && (is_port_digit(*port) || *port == ',' || *port == ':'))
 		port++;
 	return port == authority_end ? NULL : strrchr(authority_end, '@');
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/uuid.h"
 
-#include <ctype.h>
+#include "base/text.h"
+
 #include <string.h>
 
 void pr_uuid_format(const unsigned char bytes[16], char out[PR_UUID_SIZE])
@@ -49,6 +50,14 @@ void pr_uuid_v4(struct pr_random *random, char out[PR_UUID_SIZE])
 	pr_uuid_format(bytes, out);
 }
 
+/* In lower case; 0: not a hex digit. */
+static char lower_hex(unsigned char c)
+{
+	int value = pr_hex_value((char)c);
+
+	return (char)(value < 0 ? 0 : "0123456789abcdef"[value]);
+}
+
 bool pr_uuid_normalize(const char *text, char out[PR_UUID_SIZE])
 {
 	bool hyphens = strnlen(text, 9) == 9 && text[8] == '-';
@@ -58,9 +67,9 @@ bool pr_uuid_normalize(const char *text, char out[PR_UUID_SIZE])
 		bool hyphen = i == 8 || i == 13 || i == 18 || i == 23;
 		unsigned char c = hyphen && !hyphens ? '-' : (unsigned char)*text++;
 
-		if (hyphen ? c != '-' : !isxdigit(c))
+		result[i] = hyphen && c == '-' ? '-' : lower_hex(c);
+		if (!result[i] || hyphen != (c == '-'))
 			return false;
-		result[i] = (char)tolower(c);
 	}
 	if (*text != '\0')
 		return false;

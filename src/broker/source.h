@@ -4,7 +4,7 @@
  * array of source.c; contract/source*.c run over every one of them.
  *
  * Each intake thread has its own instance. Events that were read belong to the source until they
- * are acknowledged: a broker redelivers them when we crash, and after the lease when we are silent.
+ * are acknowledged. A broker redelivers them after a crash, and when their lease expires.
  */
 #ifndef PR_BROKER_SOURCE_H
 #define PR_BROKER_SOURCE_H
@@ -15,18 +15,18 @@
 
 /* An event as it was received. The batch's arena holds its memory. */
 struct pr_event {
-	const char *id;		     /* the id that a sink of ours has set; NULL: none */
+	const char *id;		     /* the id, if one of our sinks has set it; NULL: none */
 	const char *broker_position; /* its position in the broker, the same at every delivery:
 				  * "orders/1700-0" */
 	const char *topic;	     /* NULL: it does not say */
 	const char *key;	     /* NULL if none */
-	const char *tenant_id;	     /* as it came, whatever it is; NULL if none */
+	const char *tenant_id;	     /* as received, not checked; NULL if none */
 	const char *correlation_id;  /* the same */
 	const char *headers;	     /* JSON object of strings; NULL: {} */
 	const char *content_type;    /* NULL: it does not say */
-	const char *body;	     /* its content; ends in a NUL that does not count */
+	const char *body;	     /* its content, followed by a NUL */
 	size_t len;
-	int64_t at_us; /* when the broker got it, by its own clock; 0: it does not say */
+	int64_t at_us; /* when the broker received it, by its own clock; 0: unknown */
 	uint64_t tag;  /* the source's own */
 };
 
@@ -39,12 +39,12 @@ struct pr_events {
 /* A zeroed struct is ready for use. */
 void pr_events_reset(struct pr_events *events);
 void pr_events_release(struct pr_events *events);
-/* A zeroed event at the end, or NULL when there is no memory. */
+/* Appends a zeroed event. NULL: no memory. */
 struct pr_event *pr_events_add(struct pr_events *events);
 
 /*
- * "sha256:…" of the parts with a zero byte between them, the same on every machine: for what
- * has no place of its own. NULL: no memory.
+ * "sha256:…" of the parts with a zero byte between them, the same on every machine. It identifies
+ * events that have no position. NULL: no memory.
  */
 const char *pr_event_digest(struct pr_arena *arena, const struct pr_span *parts, size_t count);
 
@@ -55,9 +55,9 @@ struct pr_source_ops {
 	const char *summary;	       /* one line for the manual */
 	const char *example;	       /* a URL */
 	size_t size;		       /* of the instance, which begins with struct pr_source */
-	const struct pr_param *params; /* settings behind '?', into the instance */
+	const struct pr_param *params; /* settings after '?', into the instance */
 
-	/* Checks its settings; connects to nothing. Bad ones are POSTROOM_SINK. */
+	/* Checks its settings without connecting. POSTROOM_SINK: they are invalid. */
 	int (*open)(struct pr_source *source, struct pr_err *err);
 
 	/*
@@ -98,9 +98,9 @@ struct pr_source {
 	const struct pr_source_ops *ops;
 	struct pr_url url;
 	const char *group; /* the handler's name, unless the URL's settings say otherwise */
-	char consumer[PR_UUID_SIZE]; /* this very instance */
-	int64_t lease_ms;	     /* after this, others may have what we have not acknowledged */
-	size_t bytes; /* limit of a read: PR_SOURCE_BYTES, or a part of it; set before the first
+	char consumer[PR_UUID_SIZE]; /* unique name of this instance */
+	int64_t lease_ms; /* after this, other consumers may receive unacknowledged events */
+	size_t bytes;	  /* limit of a read: PR_SOURCE_BYTES, or a part of it; set before the first
 		       * one */
 };
 

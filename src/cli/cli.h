@@ -14,10 +14,12 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/members.h"
 #include "base/param.h"
 #include "config/yaml.h"
 #include "store/store.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -122,11 +124,27 @@ int cli_read_stdin(struct cli *cli, const char *doing, const char *subject, size
 		   struct pr_buf *out);
 
 /* Members of a JSON object, with a comma if needed; NULL and time 0 become null. */
-void cli_put_member(struct pr_buf *out, const char *name, const char *text);
-void cli_put_int_member(struct pr_buf *out, const char *name, int64_t value);
-void cli_put_time_member(struct pr_buf *out, const char *name, int64_t time_us);
-/* Valid JSON, on one line: newlines between its tokens become blanks. */
-void cli_put_json_member(struct pr_buf *out, const char *name, const char *text, size_t len);
+static inline void cli_put_member(struct pr_buf *out, const char *name, const char *text)
+{
+	pr_put_text(out, name, text);
+}
+
+static inline void cli_put_int_member(struct pr_buf *out, const char *name, int64_t value)
+{
+	pr_put_int(out, name, value);
+}
+
+static inline void cli_put_time_member(struct pr_buf *out, const char *name, int64_t time_us)
+{
+	pr_put_time(out, name, time_us);
+}
+
+static inline void cli_put_json_member(struct pr_buf *out, const char *name, const char *text,
+				       size_t len)
+{
+	pr_put_json_text(out, name, text, len);
+}
+
 /* One object per line. */
 void cli_begin_object(struct cli *cli);
 bool cli_end_object(struct cli *cli); /* false if stdout is broken */
@@ -151,6 +169,8 @@ enum cli_open { CLI_OPEN_EXISTING, CLI_OPEN_CREATE };
 int cli_open_store(struct cli *cli, enum cli_open mode, struct postroom_store **ret);
 /* Reports an error of a caller that opened the database itself. */
 int cli_store_fail(struct cli *cli, const struct pr_err *err);
+/* Reports that a row was not found, or why it could not be changed; doing is "" or "inbox show: ". */
+int cli_row_fail(struct cli *cli, const char *doing, int status, struct postroom_store *store);
 #define CLI_BUSY_WAIT_MS 5000
 
 /* progress.c: a bar on stderr if that is a terminal; otherwise these functions do nothing. */
@@ -176,14 +196,21 @@ struct cli_steps {
 	struct cli_progress progress;
 	int64_t *older_than_ms;
 	int64_t least_ms;
-	int64_t total; /* rows changed by all steps */
+	int64_t total;	  /* rows changed by all steps */
+	bool interrupted; /* by a signal, before the last step */
+	struct sigaction before[2];
 };
 /* Small enough that a claim never waits long for the write lock (X2). */
 #define CLI_STEP 500
 void cli_steps_begin(struct cli_steps *steps, struct cli *cli, const char *label, int64_t expected,
 		     int64_t *older_than_ms);
-/* Call it after each step; false: that was the last one. */
+/*
+ * Call it after each step; false: that was the last one. SIGINT and SIGTERM end the steps after the
+ * current one, so that what was changed can be logged. A second signal ends the process.
+ */
 bool cli_steps_next(struct cli_steps *steps, int status, int64_t some);
+/* The exit status after the last step, when its result was printed. */
+int cli_steps_end(const struct cli_steps *steps, int status, const struct postroom_store *store);
 
 /* Asks for confirmation on the terminal; any answer except yes means no. */
 bool cli_confirm(const char *question);
@@ -238,6 +265,7 @@ struct cli_filter {
 	const char *tenant;
 	const char *key;
 	const char *error;
+	const char *sink;
 	const char *since;
 	const char *until;
 	char tenant_text[PR_UUID_SIZE];
@@ -257,10 +285,12 @@ struct cli_filter {
 #define CLI_CAUSE_PARAMS(owner, member)                                                      \
 	{ .name = "error", .type = PR_PARAM_STRING, .offset = offsetof(owner, member.error), \
 	  .value = "TEXT", .help = "only rows whose last error contains this text, ignoring case" }, \
+	{ .name = "sink", .type = PR_PARAM_STRING, .offset = offsetof(owner, member.sink),   \
+	  .value = "NAME", .help = "only rows whose last failed attempt was at this sink; \"<none>\" means that none is recorded" }, \
 	{ .name = "since", .type = PR_PARAM_STRING, .offset = offsetof(owner, member.since), \
-	  .value = "WHEN", .help = "only rows created at or after this time: 2h ago, or an RFC 3339 time" }, \
+	  .value = "WHEN", .help = "only rows created since then: 2h for two hours ago, or an RFC 3339 time" }, \
 	{ .name = "until", .type = PR_PARAM_STRING, .offset = offsetof(owner, member.until), \
-	  .value = "WHEN", .help = "only rows created before this time" }
+	  .value = "WHEN", .help = "only rows created before then" }
 /* clang-format on */
 /* Checks the filter and fills the members of ret that it sets. */
 int cli_filter_read(struct cli *cli, struct cli_filter *filter, postroom_filter *ret);
@@ -282,7 +312,9 @@ int cli_put_attempts(struct cli *cli, struct postroom_store *store, const postro
 /* Logs an operator action, with the user who runs the program. */
 void cli_log_action(struct cli *cli, const char *action, const postroom_filter *filter,
 		    int64_t count);
+void cli_log_action_on(struct cli *cli, const char *action, const char *text, int64_t count);
 
+extern const struct cli_command cmd_adopt;
 extern const struct cli_command cmd_bench;
 extern const struct cli_command cmd_checkpoint;
 extern const struct cli_command cmd_completion;

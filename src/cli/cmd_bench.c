@@ -246,11 +246,8 @@ static int write_messages(struct bench *bench, const postroom_message *messages,
 	status = ops->begin(bench->store, &err);
 	if (status >= 0 && postroom_enqueue_many(box, messages, (size_t)count, NULL) < 0)
 		status = pr_err_set(&err, POSTROOM_DATABASE, "%s", postroom_errmsg(box));
-	if (status >= 0)
-		status = ops->commit(bench->store, &err);
-	if (status >= 0)
+	if (ops->end(bench->store, status, &err) >= 0)
 		return CLI_DONE;
-	ops->rollback(bench->store);
 	return cli_fail(bench->cli, "bench: %s", err.text);
 }
 
@@ -376,7 +373,7 @@ static int measure_latency(struct bench *bench)
 	return status == CLI_DONE ? read_latencies(bench) : status;
 }
 
-static int purge(struct bench *bench, const char *status)
+static int purge_bench(struct bench *bench, const char *status)
 {
 	int64_t count = PURGE_AT_ONCE;
 
@@ -396,16 +393,16 @@ static int clean_up(struct bench *bench)
 	int status = drain(bench, "null:", &seconds, &totals);
 
 	if (status == CLI_DONE)
-		status = purge(bench, "delivered");
-	return status == CLI_DONE ? purge(bench, "dead") : status;
+		status = purge_bench(bench, "delivered");
+	return status == CLI_DONE ? purge_bench(bench, "dead") : status;
 }
 
 struct inhabitants {
 	int64_t ours, others;
 };
 
-static void count_topic(void *context, const char *ns, const char *topic,
-			const postroom_counts *counts)
+static void count_bench_topic(void *context, const char *ns, const char *topic,
+			      const postroom_counts *counts)
 {
 	struct inhabitants *found = context;
 	int64_t *whose = strcmp(ns, NAMESPACE) == 0 ? &found->ours : &found->others;
@@ -419,13 +416,12 @@ static int check_scratch(struct bench *bench)
 	struct inhabitants found = { 0 };
 	postroom_counts counts;
 
-	if (postroom_stats(bench->store, NULL, &counts, count_topic, &found) < 0)
+	if (postroom_stats(bench->store, NULL, &counts, count_bench_topic, &found) < 0)
 		return cli_fail(bench->cli, "bench: %s", postroom_store_errmsg(bench->store));
 	if (found.others > 0)
 		return cli_fail(bench->cli,
-				"bench: the database contains %" PRId64
-				" messages that are not from a "
-				"benchmark; name a scratch database with --db",
+				"bench: the database contains messages that are not from a "
+				"benchmark (%" PRId64 "); name a scratch database with --db",
 				found.others);
 	return found.ours > 0 ? clean_up(bench) : CLI_DONE;
 }
@@ -454,7 +450,7 @@ static void put_latency_member(struct pr_buf *out, const char *name, const struc
 		cli_put_member(out, name, NULL);
 }
 
-static void print_json(struct bench *bench, const char *to)
+static void print_bench_json(struct bench *bench, const char *to)
 {
 	const struct bench_options *given = bench->given;
 	struct pr_buf *out = &bench->cli->out;
@@ -505,7 +501,7 @@ static void add_latency(struct cli_table *table, const struct bench *bench, int 
 	cli_table_cell(table, CLI_PLAIN, detail);
 }
 
-static void print_table(struct bench *bench, const char *to)
+static void print_bench_table(struct bench *bench, const char *to)
 {
 	static const char *const heads[] = { "MEASURE", "RESULT", "HOW", NULL };
 	const struct bench_options *given = bench->given;
@@ -531,7 +527,7 @@ static void print_table(struct bench *bench, const char *to)
 	cli_table_end(&table);
 }
 
-static int measure(struct bench *bench)
+static int measure_drain(struct bench *bench)
 {
 	char to[1000];
 	int status = check_scratch(bench), cleaned;
@@ -546,9 +542,9 @@ static int measure(struct bench *bench)
 		return status;
 	pr_url_redact(bench->given->to, to, sizeof(to));
 	if (bench->cli->global.json)
-		print_json(bench, to);
+		print_bench_json(bench, to);
 	else
-		print_table(bench, to);
+		print_bench_table(bench, to);
 	return cleaned;
 }
 
@@ -565,7 +561,7 @@ static char *make_payload(size_t size)
 	return payload;
 }
 
-static int run(struct cli *cli, void *options)
+static int bench_run(struct cli *cli, void *options)
 {
 	struct bench bench = { .cli = cli, .given = options };
 	int status = cli_open_store(cli, CLI_OPEN_CREATE, &bench.store);
@@ -573,7 +569,7 @@ static int run(struct cli *cli, void *options)
 	if (status != CLI_DONE)
 		return status;
 	bench.payload = make_payload((size_t)bench.given->size);
-	status = bench.payload ? measure(&bench) : cli_fail(cli, "bench: no memory");
+	status = bench.payload ? measure_drain(&bench) : cli_fail(cli, "bench: no memory");
 	pr_store_close(bench.store);
 	free(bench.latencies_us);
 	free(bench.payload);
@@ -594,5 +590,5 @@ const struct cli_command cmd_bench = {
 		    "postroom bench --db /var/tmp/scratch.db --to file:/var/tmp/out.ndjson",
 	.params = params,
 	.options_size = sizeof(struct bench_options),
-	.run = run,
+	.run = bench_run,
 };

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static void print(struct cli *cli, const char *checkpoint)
+static void print_checkpoint(struct cli *cli, const char *checkpoint)
 {
 	if (!checkpoint)
 		checkpoint = "null";
@@ -17,7 +17,7 @@ static void print(struct cli *cli, const char *checkpoint)
 	}
 }
 
-static int run(struct cli *cli, void *options)
+static int checkpoint_run(struct cli *cli, void *options)
 {
 	PR_CLEANUP_BUF struct pr_buf content = { 0 };
 	const char *checkpoint = cli->arg_count > 0 ? cli->args[0] : NULL;
@@ -29,7 +29,7 @@ static int run(struct cli *cli, void *options)
 	if (status != CLI_DONE)
 		return status;
 	if (!checkpoint) {
-		print(cli, job.checkpoint);
+		print_checkpoint(cli, job.checkpoint);
 		return CLI_DONE;
 	}
 	if (strcmp(checkpoint, "-") == 0) {
@@ -57,5 +57,5 @@ const struct cli_command cmd_checkpoint = {
 	.examples = "page=$(postroom checkpoint | jq '.page // 1')\n"
 		    "postroom checkpoint \"{\\\"page\\\": $((page + 1))}\"",
 	.max_args = 1,
-	.run = run,
+	.run = checkpoint_run,
 };

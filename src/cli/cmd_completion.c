@@ -295,7 +295,7 @@ static void put_fish(struct pr_buf *out)
 	}
 }
 
-static int run(struct cli *cli, void *options)
+static int completion_run(struct cli *cli, void *options)
 {
 	static void (*const put[])(struct pr_buf *) = { put_bash, put_zsh, put_fish };
 
@@ -320,5 +320,5 @@ const struct cli_command cmd_completion = {
 		    "postroom completion fish | source",
 	.min_args = 1,
 	.max_args = 1,
-	.run = run,
+	.run = completion_run,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* postroom consume: options of the handler and the source. */
 #include "cli/admin.h"
+#include "cli/examine.h"
 #include "cli/watch.h"
 #include "cli/workers.h"
 
@@ -123,8 +124,7 @@ static int check_handler(const struct consume_options *options, struct pr_err *e
 				  "--exec COMMAND or --http URL");
 	if (kinds > 1)
 		return pr_err_set(err, POSTROOM_INVALID,
-				  "consume: a handler is one of --sql, --exec and --http, not "
-				  "several");
+				  "consume: give only one of --sql, --exec and --http");
 	if (options->exec && !options->exec[strspn(options->exec, " \t\n")])
 		return pr_err_set(err, POSTROOM_INVALID, "consume: --exec needs a command");
 	if (options->http && strncasecmp(options->http, "http://", 7) != 0 &&
@@ -160,8 +160,8 @@ static void choose_sink(struct cli *cli, struct consume_options *options)
 	config->renews_leases = !options->sql;
 }
 
-static int prepare(struct cli *cli, struct consume_options *options, struct pr_consume_config *ret,
-		   struct pr_err *err)
+static int prepare_consume(struct cli *cli, struct consume_options *options,
+			   struct pr_consume_config *ret, struct pr_err *err)
 {
 	struct pr_relay_config *config = &options->workers.config;
 	int64_t half_ms = config->lease_ms / 2;
@@ -203,6 +203,21 @@ struct work {
 	struct pr_consume *consume; /* NULL: it could not be opened */
 };
 
+/* The doctor of the admin server. A handler is not a sink, so it checks the database only. */
+static void examine_consume(void *context, const struct pr_stop *stop, pr_finding_fn fn,
+			    void *fn_context)
+{
+	const struct work *work = context;
+	struct pr_relay_config relay = work->config->relay;
+	struct pr_doctor_admin admin = { 0 };
+	const struct pr_doctor_config config = { .relay = &relay, .admin = &admin, .stop = stop };
+
+	relay.to = NULL;
+	relay.scope = (struct pr_scope){ 0 }; /* it was one of the inbox */
+	cli_describe_admin(&work->admin_config->config, &admin);
+	pr_doctor_run(&config, fn, fn_context);
+}
+
 static int open_admin(void *context, struct pr_relay *relay, struct pr_err *err)
 {
 	struct work *work = context;
@@ -235,7 +250,7 @@ static int load_admin(struct cli *cli, struct cli_admin *admin, struct pr_config
 	return status;
 }
 
-static int open_and_run(struct cli_watch *watch, struct pr_err *err)
+static int open_and_consume(struct cli_watch *watch, struct pr_err *err)
 {
 	struct work *work = watch->context;
 	int status = pr_consume_open(work->config, &work->consume, err);
@@ -246,23 +261,25 @@ static int open_and_run(struct cli_watch *watch, struct pr_err *err)
 	return pr_consume_run(work->consume, err);
 }
 
-static int run(struct cli *cli, void *given)
+static int consume_run(struct cli *cli, void *given)
 {
 	struct consume_options *options = given;
 	struct pr_consume_config config = { 0 };
 	struct work work = { .config = &config, .admin_config = &options->admin };
 	struct cli_watch watch = {
-		.cli = cli, .name = "consume", .context = &work, .run = open_and_run
+		.cli = cli, .name = "consume", .context = &work, .run = open_and_consume
 	};
 	struct pr_config *loaded = NULL;
 	struct pr_err err = { 0 };
 	int status = check_handler(options, &err);
 
 	if (status >= 0)
-		status = prepare(cli, options, &config, &err);
+		status = prepare_consume(cli, options, &config, &err);
 	if (status < 0)
 		return cli_usage(cli, "%s", err.text);
 	cli->log.box = pr_table_inbox.box;
+	options->admin.config.doctor = examine_consume;
+	options->admin.config.doctor_context = &work;
 	config.beside.open = open_admin;
 	config.beside.close = close_admin;
 	config.beside.context = &work;
@@ -298,5 +315,5 @@ const struct cli_command cmd_consume = {
 		    "postroom consume --handler import --exec ./import.sh --workers 4 --timeout 1h",
 	.params = params,
 	.options_size = sizeof(struct consume_options),
-	.run = run,
+	.run = consume_run,
 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/admin.h"
-#include "cli/cli.h"
+#include "cli/examine.h"
 
-#include "admin/settings.h"
+#include "base/stop.h"
 #include "config/config.h"
-#include "doctor/doctor.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,10 +55,41 @@ static const struct pr_param params[] = {
 	{ 0 },
 };
 
+static struct pr_stop stop;
+
+/* Every wait ends at once, without the time to settle that a relay has. */
+static void handle_stop(int number)
+{
+	(void)number;
+	pr_stop_request(&stop, -PR_STOP_LAST_US / 1000);
+}
+
+/* A second signal ends the process. */
+static int catch_doctor_signals(struct pr_err *err)
+{
+	struct sigaction action = { .sa_handler = handle_stop };
+
+	action.sa_flags = (int)SA_RESETHAND;
+	if (pr_stop_init(&stop, err) < 0)
+		return err->status;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	return POSTROOM_OK;
+}
+
+static void release_signals(void)
+{
+	signal(SIGINT, SIG_DFL);
+	signal(SIGTERM, SIG_DFL);
+	pr_stop_release(&stop);
+}
+
 struct report {
 	struct cli *cli;
 	const struct doctor_options *options;
 	size_t counts[PR_LEVELS];
+	struct pr_finding *findings; /* copies, in the order of the checks */
+	size_t count, room;
 	struct pr_buf reason; /* why the last check was skipped */
 	struct pr_buf title;  /* of the finding that is being printed */
 };
@@ -79,7 +110,7 @@ static enum cli_colour colour_of(enum pr_level level)
 #define WIDTH 79
 
 /* Wraps words at the width of a terminal, below the level. Longer words stay whole. */
-static void put_wrapped(struct cli *cli, size_t column, const char *text)
+static void put_wrapped_finding(struct cli *cli, size_t column, const char *text)
 {
 	bool first = true;
 
@@ -106,7 +137,7 @@ static void put_paragraph(struct cli *cli, const char *text)
 	if (!text || !*text)
 		return;
 	pr_buf_puts(&cli->out, INDENT);
-	put_wrapped(cli, strlen(INDENT), text);
+	put_wrapped_finding(cli, strlen(INDENT), text);
 }
 
 /* Commands are not wrapped: people copy them. */
@@ -122,7 +153,7 @@ static void put_command(struct cli *cli, const char *text)
 	}
 }
 
-static void put_json(struct cli *cli, const struct pr_finding *finding)
+static void put_findings_json(struct cli *cli, const struct pr_finding *finding)
 {
 	cli_begin_object(cli);
 	cli_put_member(&cli->out, "check", finding->check);
@@ -148,30 +179,107 @@ static bool is_known_reason(struct report *report, const struct pr_finding *find
 	return false;
 }
 
-static void put_finding(void *context, const struct pr_finding *finding)
+static void put_text(struct report *report, const struct pr_finding *finding)
 {
-	struct report *report = context;
 	struct cli *cli = report->cli;
 	const char *level = pr_level_names[finding->level];
 
-	report->counts[finding->level]++;
-	if (cli->global.json) {
-		put_json(cli, finding);
-		return;
-	}
-	if (finding->level == PR_LEVEL_OK && !report->options->verbose)
-		return;
 	cli_put_coloured(cli, colour_of(finding->level), level, strlen(level));
 	pr_buf_printf(&cli->out, "%.*s", (int)(strlen(INDENT) - strlen(level)), INDENT);
 	pr_buf_reset(&report->title);
 	pr_buf_printf(&report->title, "%s [%s]", finding->title, finding->check);
-	put_wrapped(cli, strlen(INDENT), pr_buf_text(&report->title));
+	put_wrapped_finding(cli, strlen(INDENT), pr_buf_text(&report->title));
 	if (is_known_reason(report, finding))
 		return;
 	put_paragraph(cli, finding->detail);
 	put_paragraph(cli, finding->advice);
 	put_command(cli, finding->command);
 	cli_flush_some(cli);
+}
+
+static bool grow(struct report *report)
+{
+	size_t room = report->room ? 2 * report->room : 64;
+	struct pr_finding *findings;
+
+	if (report->count < report->room)
+		return true;
+	findings = realloc(report->findings, room * sizeof(*findings));
+	if (!findings)
+		return false;
+	report->findings = findings;
+	report->room = room;
+	return true;
+}
+
+static void release_finding(struct pr_finding *finding)
+{
+	free((char *)finding->check);
+	free((char *)finding->title);
+	free((char *)finding->detail);
+	free((char *)finding->advice);
+	free((char *)finding->command);
+}
+
+/* False without memory. */
+static bool keep_finding(struct report *report, const struct pr_finding *finding)
+{
+	const char *const from[] = { finding->check, finding->title, finding->detail,
+				     finding->advice, finding->command };
+	struct pr_finding copy = { .level = finding->level };
+	const char **to[] = { &copy.check, &copy.title, &copy.detail, &copy.advice, &copy.command };
+	bool whole = grow(report);
+
+	for (size_t i = 0; whole && i < sizeof(to) / sizeof(to[0]); i++) {
+		*to[i] = from[i] ? strdup(from[i]) : NULL;
+		whole = !from[i] || *to[i];
+	}
+	if (whole)
+		report->findings[report->count++] = copy;
+	else
+		release_finding(&copy);
+	return whole;
+}
+
+/* JSON is printed at once; text is printed at the end, the worst first. */
+static void take_finding(void *context, const struct pr_finding *finding)
+{
+	struct report *report = context;
+
+	report->counts[finding->level]++;
+	if (report->cli->global.json) {
+		put_findings_json(report->cli, finding);
+		return;
+	}
+	if (finding->level == PR_LEVEL_OK && !report->options->verbose)
+		return;
+	/* The summary counts the checks that an interrupt has left out. */
+	if (finding->level == PR_LEVEL_SKIPPED && pr_stop_requested(&stop))
+		return;
+	if (!keep_finding(report, finding))
+		put_text(report, finding);
+}
+
+static void put_all_findings(struct report *report)
+{
+	static const enum pr_level order[] = { PR_LEVEL_PROBLEM, PR_LEVEL_WARNING, PR_LEVEL_NOTE,
+					       PR_LEVEL_SKIPPED, PR_LEVEL_OK };
+
+	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+		for (size_t n = 0; n < report->count; n++) {
+			if (report->findings[n].level == order[i])
+				put_text(report, &report->findings[n]);
+		}
+	}
+}
+
+static void release_report(struct report *report)
+{
+	for (size_t i = 0; i < report->count; i++)
+		release_finding(&report->findings[i]);
+	free(report->findings);
+	pr_buf_release(&report->reason);
+	pr_buf_release(&report->title);
 }
 
 static void put_count(struct cli *cli, size_t count, const char *noun, bool *first)
@@ -205,38 +313,6 @@ static void put_summary(const struct report *report)
 	pr_buf_printf(&cli->out, "; %zu checks passed.\n", counts[PR_LEVEL_OK]);
 }
 
-/* Whether the file contains a secret in plain text instead of as ${NAME}. */
-static bool has_secret(const struct pr_config_value *value, const char *text)
-{
-	for (; value; value = value->next) {
-		if (value->text && value->shown && strcmp(value->text, value->shown) != 0 &&
-		    strstr(text, value->text))
-			return true;
-	}
-	return false;
-}
-
-static bool file_has_secrets(const struct pr_config *config)
-{
-	PR_CLEANUP_BUF struct pr_buf text = { 0 };
-	FILE *file = config->file ? fopen(config->file, "re") : NULL;
-	char part[4096];
-	bool found = false;
-	size_t len;
-
-	if (!file)
-		return false;
-	while ((len = fread(part, 1, sizeof(part), file)) > 0)
-		pr_buf_append(&text, part, len);
-	fclose(file);
-	found = has_secret(config->database, pr_buf_text(&text)) ||
-		has_secret(config->values, pr_buf_text(&text)) ||
-		has_secret(config->section_values, pr_buf_text(&text));
-	for (size_t i = 0; i < config->sink_count; i++)
-		found = found || has_secret(config->sink_parts[i].values, pr_buf_text(&text));
-	return found;
-}
-
 static void ignore_finding(void *context, const struct pr_finding *finding)
 {
 	(void)context, (void)finding;
@@ -260,8 +336,8 @@ static void report_fix(void *context, const char *command, const struct pr_err *
 	}
 }
 
-static int examine(struct cli *cli, const struct doctor_options *options,
-		   struct pr_doctor_config *config)
+static int examine_doctor(struct cli *cli, const struct doctor_options *options,
+			  struct pr_doctor_config *config)
 {
 	struct report report = { .cli = cli, .options = options };
 	struct fixing fixing = { .cli = cli };
@@ -272,36 +348,22 @@ static int examine(struct cli *cli, const struct doctor_options *options,
 		pr_doctor_run(config, ignore_finding, NULL);
 		config->fixed = NULL;
 	}
-	pr_doctor_run(config, put_finding, &report);
+	pr_doctor_run(config, take_finding, &report);
+	put_all_findings(&report);
 	put_summary(&report);
-	pr_buf_release(&report.reason);
-	pr_buf_release(&report.title);
+	release_report(&report);
+	if (pr_stop_requested(&stop)) {
+		cli_fail(cli,
+			 "doctor: a signal ended it before all checks were made; run it again");
+		return CLI_FAILED;
+	}
 	if (report.counts[PR_LEVEL_PROBLEM] > 0 || fixing.failed ||
 	    (options->strict && report.counts[PR_LEVEL_WARNING] > 0))
 		return CLI_FAILED;
 	return CLI_DONE;
 }
 
-static bool is_public(const struct pr_admin_config *admin)
-{
-	struct pr_listen_address address;
-
-	return pr_admin_is_wanted(admin) && pr_listen_parse(admin->listen, &address, NULL) >= 0 &&
-	       !address.loopback;
-}
-
-/* doctor/ cannot include admin/, so it gets the parts that it judges. */
-static void describe_admin(const struct pr_admin_config *admin, struct pr_doctor_admin *ret)
-{
-	*ret = (struct pr_doctor_admin){
-		.listen = pr_admin_is_wanted(admin) ? admin->listen : NULL,
-		.is_public = is_public(admin),
-		.token = admin->token,
-		.read_token = admin->read_token,
-	};
-}
-
-static int run(struct cli *cli, void *given)
+static int doctor_run(struct cli *cli, void *given)
 {
 	const struct doctor_options *options = given;
 	struct cli_loaded_relay loaded = { 0 };
@@ -310,6 +372,7 @@ static int run(struct cli *cli, void *given)
 					   .admin = &admin,
 					   .file = cli->global.config,
 					   .config_only = options->config_only,
+					   .stop = &stop,
 					   .patience_ms = options->patience_ms };
 	struct pr_faults faults = { 0 };
 	struct pr_err err = { 0 };
@@ -317,16 +380,21 @@ static int run(struct cli *cli, void *given)
 
 	if (options->fix && options->config_only)
 		return cli_usage(cli, "doctor: --fix and --config-only exclude each other");
+	if (catch_doctor_signals(&err) < 0) {
+		cli_fail(cli, "doctor: %s", err.text);
+		return CLI_FAILED;
+	}
 	if (cli_load_relay(cli, options->to, &loaded, &faults, &err) < 0) {
 		config.relay = NULL;
 		config.faults = faults.count > 0 ? pr_buf_text(&faults.text) : err.text;
 	} else {
-		config.file_has_secrets = file_has_secrets(loaded.loaded);
-		describe_admin(&loaded.admin, &admin);
+		config.file_has_secrets = cli_file_has_secrets(loaded.loaded);
+		cli_describe_admin(&loaded.admin, &admin);
 		if (faults.count > 0)
 			config.faults = pr_buf_text(&faults.text);
 	}
-	status = examine(cli, options, &config);
+	status = examine_doctor(cli, options, &config);
+	release_signals();
 	pr_config_free(loaded.loaded);
 	pr_faults_release(&faults);
 	return status;
@@ -343,7 +411,9 @@ const struct cli_command cmd_doctor = {
 		 "ends within seconds even for large tables. --fix first repairs the objects of "
 		 "Postroom.\n\nLevels are ok, note, warning, problem and skipped. The exit status "
 		 "is 1 if there is a problem; with --strict also if there is a warning. --json "
-		 "prints every check.",
+		 "prints every check.\n\nSIGINT and SIGTERM end it at once: it prints what it "
+		 "found, skips the "
+		 "other checks and exits with status 1.",
 	.examples = "postroom doctor\n"
 		    "postroom -c /etc/postroom/postroom.yaml doctor --verbose\n"
 		    "postroom -c postroom.yaml doctor --config-only\n"
@@ -351,5 +421,5 @@ const struct cli_command cmd_doctor = {
 	.params = params,
 	.options_size = sizeof(struct doctor_options),
 	.configured = true,
-	.run = run,
+	.run = doctor_run,
 };

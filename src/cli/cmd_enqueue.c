@@ -132,6 +132,14 @@ void enqueue_put_receipt(struct pr_buf *out, const postroom_receipt *receipt)
 	pr_buf_puts(out, receipt->duplicate ? ",\"duplicate\":true}\n" : ",\"duplicate\":false}\n");
 }
 
+static int refuse_size(struct cli *cli, const char *subject, size_t max)
+{
+	return cli_fail(cli,
+			"enqueue: the %s is larger than the maximum of %zu bytes; "
+			"--max-payload allows more, up to 64M",
+			subject, max);
+}
+
 /* Reads to the end, but at most max + 1 bytes. */
 static int read_content(struct cli *cli, int fd, const char *subject, size_t max,
 			struct pr_buf *out)
@@ -146,16 +154,11 @@ static int read_content(struct cli *cli, int fd, const char *subject, size_t max
 			return cli_fail(cli, "enqueue: no memory for the %s", subject);
 		n = read(fd, to, room);
 		if (n < 0 && errno != EINTR)
-			return cli_fail(cli, "enqueue: cannot read the %s: %s", subject,
-					strerror(errno));
+			return cli_fail(cli, "enqueue: cannot read the %s: %s; give a file",
+					subject, strerror(errno));
 		out->len += n > 0 ? (size_t)n : 0;
 	}
-	if (out->len > max)
-		return cli_fail(cli,
-				"enqueue: the %s is larger than the maximum of %zu bytes; "
-				"--max-payload allows more, up to 64M",
-				subject, max);
-	return CLI_DONE;
+	return out->len > max ? refuse_size(cli, subject, max) : CLI_DONE;
 }
 
 static int read_payload(struct cli *cli, const struct enqueue_options *given,
@@ -166,7 +169,9 @@ static int read_payload(struct cli *cli, const struct enqueue_options *given,
 
 	if (strcmp(text, "-") != 0) {
 		message->payload = text;
-		return CLI_DONE;
+		return strlen(text) > (size_t)given->max_payload
+			       ? refuse_size(cli, "payload", (size_t)given->max_payload)
+			       : CLI_DONE;
 	}
 	if (isatty(STDIN_FILENO) && cli->err_terminal)
 		dprintf(STDERR_FILENO, "payload (JSON, then Ctrl-D): ");
@@ -194,8 +199,8 @@ static int read_body(struct cli *cli, const struct enqueue_options *given, struc
 	if (cli->arg_count > 1)
 		return cli_usage(cli, "enqueue: a PAYLOAD and --body-file exclude each other");
 	if (fd < 0)
-		return cli_fail(cli, "enqueue: cannot open the body %s: %s", given->body_file,
-				strerror(errno));
+		return cli_fail(cli, "enqueue: cannot open the body \"%s\": %s; check its path",
+				given->body_file, strerror(errno));
 	status = read_content(cli, fd, "body", (size_t)given->max_payload, content);
 	if (!from_stdin)
 		close(fd);
@@ -260,7 +265,7 @@ static int make_identity(struct cli *cli, const char *tenant, char *parts,
 	*entity = '\0';
 	if (postroom_key(tenant ? tenant : "", parts, entity + 1, kind + 1, version, out) < 0)
 		return cli_fail(cli, "enqueue: --identity or --tenant is not valid UTF-8, or the "
-				     "tenant holds a ':'");
+				     "tenant contains a ':'");
 	return CLI_DONE;
 }
 
@@ -299,13 +304,11 @@ static int write_message(struct cli *cli, struct postroom_store *store,
 		return cli_fail(cli, "enqueue: %s", err.text);
 	status = postroom_enqueue(box, message, &receipt);
 	if (status < 0) {
-		store->ops->rollback(store);
+		store->ops->end(store, status, &err);
 		return cli_fail(cli, "%s", postroom_errmsg(box));
 	}
-	if (store->ops->commit(store, &err) < 0) {
-		store->ops->rollback(store);
+	if (store->ops->end(store, status, &err) < 0)
 		return cli_fail(cli, "enqueue: %s", err.text);
-	}
 	cli->out_context = "enqueue: the message was written";
 	if (receipt.duplicate)
 		enqueue_log_duplicate(cli, message, &receipt);
@@ -333,8 +336,8 @@ int enqueue_open(struct cli *cli, const struct enqueue_options *given, struct po
 }
 
 /* Checks the message first, so that an invalid one does not create a database. */
-static int check(struct cli *cli, const struct enqueue_options *given,
-		 const postroom_message *message)
+static int check_enqueue(struct cli *cli, const struct enqueue_options *given,
+			 const postroom_message *message)
 {
 	struct pr_err err;
 
@@ -370,7 +373,7 @@ static int enqueue_one(struct cli *cli, const struct enqueue_options *given)
 		status = read_payload(cli, given, &content, &message);
 	message.headers = headers.data;
 	if (status == CLI_DONE)
-		status = check(cli, given, &message);
+		status = check_enqueue(cli, given, &message);
 	if (status == CLI_DONE)
 		status = enqueue_open(cli, given, &store);
 	if (status == CLI_DONE)
@@ -394,7 +397,7 @@ static int enqueue_file(struct cli *cli, const struct enqueue_options *given)
 	return enqueue_bulk(cli, given);
 }
 
-static int run(struct cli *cli, void *options)
+static int enqueue_run(struct cli *cli, void *options)
 {
 	const struct enqueue_options *given = options;
 
@@ -422,5 +425,5 @@ const struct cli_command cmd_enqueue = {
 	.params = params,
 	.options_size = sizeof(struct enqueue_options),
 	.max_args = 2,
-	.run = run,
+	.run = enqueue_run,
 };

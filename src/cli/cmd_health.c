@@ -50,8 +50,8 @@ static const char *make_url(struct cli *cli)
 	return pr_arena_printf(&cli->memory, "%.*s/healthz", (int)(path ? len - 1 : len), url);
 }
 
-static CURLcode ask(CURL *curl, const char *url, const struct health_options *options,
-		    struct curl_slist *headers, struct pr_buf *out)
+static CURLcode ask_server(CURL *curl, const char *url, const struct health_options *options,
+			   struct curl_slist *headers, struct pr_buf *out)
 {
 	curl_easy_setopt(curl, CURLOPT_URL, url);
 	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -65,7 +65,7 @@ static CURLcode ask(CURL *curl, const char *url, const struct health_options *op
 }
 
 /* A member of the response as text; NULL: it does not exist. */
-static const char *member(struct cli *cli, struct pr_span object, const char *wanted)
+static const char *health_member(struct cli *cli, struct pr_span object, const char *wanted)
 {
 	struct pr_json_members walk = pr_json_members(object);
 	struct pr_span name, value;
@@ -85,10 +85,10 @@ static int report(struct cli *cli, const char *url, long code, struct pr_buf *an
 {
 	struct pr_span text = { pr_buf_text(answer), answer->len };
 	bool json = pr_json_check(text.data, text.len, NULL) && pr_json_kind(text) == '{';
-	const char *status = json ? member(cli, text, "\"status\"") : NULL;
+	const char *status = json ? health_member(cli, text, "\"status\"") : NULL;
 
 	if (code == 401)
-		return cli_fail(cli, "health: %s needs a token: set $POSTROOM_TOKEN", url);
+		return cli_fail(cli, "health: %s needs a token: set $POSTROOM_ADMIN_TOKEN", url);
 	if (!status || (code != 200 && code != 503))
 		return cli_fail(
 			cli,
@@ -106,9 +106,9 @@ static int report(struct cli *cli, const char *url, long code, struct pr_buf *an
 	return code == 200 ? CLI_DONE : CLI_FAILED;
 }
 
-static int run(struct cli *cli, void *given)
+static int health_run(struct cli *cli, void *given)
 {
-	const char *token = getenv("POSTROOM_TOKEN"), *url = make_url(cli);
+	const char *token = getenv("POSTROOM_ADMIN_TOKEN"), *url = make_url(cli);
 	PR_CLEANUP_BUF struct pr_buf answer = { .max = ANSWER_MAX };
 	struct curl_slist *headers = NULL;
 	CURL *curl = curl_easy_init();
@@ -120,23 +120,30 @@ static int run(struct cli *cli, void *given)
 
 		headers = line ? curl_slist_append(NULL, line) : NULL;
 	}
-	if (!curl || !url) {
+	if (url && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) {
+		status = cli_usage(cli,
+				   "health: \"%.200s\" does not begin with http:// or https://, as "
+				   "in " DEFAULT_URL,
+				   cli->args[0]);
+	} else if (!curl || !url) {
 		status = cli_fail(cli, "out of memory");
 	} else {
-		CURLcode result = ask(curl, url, given, headers, &answer);
+		CURLcode result = ask_server(curl, url, given, headers, &answer);
 
 		curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &code);
 		if (result == CURLE_OK)
 			status = report(cli, url, code, &answer);
 		else
-			status = cli_fail(cli, "health: %s: %s", url, curl_easy_strerror(result));
+			status = cli_fail(cli,
+					  "health: %s: %s; does a relay run there with --admin?",
+					  url, curl_easy_strerror(result));
 	}
 	curl_slist_free_all(headers);
 	curl_easy_cleanup(curl);
 	return status;
 }
 #else
-static int run(struct cli *cli, void *given)
+static int health_run(struct cli *cli, void *given)
 {
 	(void)given;
 	return cli_fail(cli, "health: this build has no HTTP client (-Dhttp=enabled)");
@@ -151,12 +158,12 @@ const struct cli_command cmd_health = {
 		 ") and prints healthy, degraded or unhealthy. --json also prints the reasons. "
 		 "Exits 0 if the relay is healthy or degraded, and 1 if it is unhealthy or "
 		 "unreachable. URL may name another path, such as /readyz. If the server requires "
-		 "a token, set $POSTROOM_TOKEN.",
+		 "a token, set $POSTROOM_ADMIN_TOKEN.",
 	.examples = "postroom health\n"
 		    "postroom health http://127.0.0.1:8025/readyz\n"
 		    "postroom health --json",
 	.params = params,
 	.options_size = sizeof(struct health_options),
 	.max_args = 1,
-	.run = run,
+	.run = health_run,
 };

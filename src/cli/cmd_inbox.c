@@ -22,7 +22,7 @@ struct inbox_options {
 	const char *correlation_id;
 	int64_t group_by;
 	bool dry_run;
-	struct cli_filter filter; /* error, since and until */
+	struct cli_filter filter; /* error, sink, since and until */
 };
 
 enum option {
@@ -38,6 +38,7 @@ enum option {
 	GROUP_BY,
 	DRY_RUN,
 	ERROR,
+	SINK,
 	SINCE,
 	UNTIL
 };
@@ -103,7 +104,8 @@ static const struct pr_param params[] = {
 		       .value = "WHAT",
 		       .fallback = "none",
 		       .choices = groupings,
-		       .help = "list --status dead: error prints one line per cause" },
+		       .help = "list --status dead: error prints one line per cause, handler "
+			       "and sink" },
 	[DRY_RUN] = { .name = "dry-run",
 		      .type = PR_PARAM_FLAG,
 		      .offset = OPTION(dry_run),
@@ -112,7 +114,7 @@ static const struct pr_param params[] = {
 	{ 0 },
 };
 
-static void put_json(struct pr_buf *out, const char *name, const char *json)
+static void put_event_json(struct pr_buf *out, const char *name, const char *json)
 {
 	if (json)
 		cli_put_json_member(out, name, json, strlen(json));
@@ -130,17 +132,17 @@ static void put_members(struct pr_buf *out, const postroom_row *row)
 	cli_put_member(out, "tenant_id", row->tenant_id);
 	cli_put_member(out, "correlation_id", row->correlation_id);
 	cli_put_member(out, "status", row->status);
-	put_json(out, "payload", row->payload);
+	put_event_json(out, "payload", row->payload);
 	cli_put_body_member(out, row->body, row->body_len);
 	cli_put_member(out, "content_type", row->content_type);
-	put_json(out, "headers", row->headers);
-	put_json(out, "checkpoint", row->checkpoint);
-	put_json(out, "steps", row->steps);
+	put_event_json(out, "headers", row->headers);
+	put_event_json(out, "checkpoint", row->checkpoint);
+	put_event_json(out, "steps", row->steps);
 	cli_put_progress_members(out, row);
 	cli_put_time_member(out, "processed_at", row->processed_at_us);
 }
 
-static int print_json(void *context, const postroom_row *row)
+static int print_event_json(void *context, const postroom_row *row)
 {
 	struct cli *cli = context;
 
@@ -149,7 +151,7 @@ static int print_json(void *context, const postroom_row *row)
 	return cli_end_object(cli) ? 0 : 1;
 }
 
-static int print_row(void *context, const postroom_row *row)
+static int print_event_row(void *context, const postroom_row *row)
 {
 	struct cli_table *table = context;
 
@@ -162,7 +164,8 @@ static int print_row(void *context, const postroom_row *row)
 	return table->cli->out_failed;
 }
 
-static int list(struct cli *cli, const struct inbox_options *given, struct postroom_store *store)
+static int list_inbox(struct cli *cli, const struct inbox_options *given,
+		      struct postroom_store *store)
 {
 	static const char *const heads[] = { "ID",	"HANDLER",    "STATUS", "TRIES",
 					     "CREATED", "LAST ERROR", NULL };
@@ -187,9 +190,11 @@ static int list(struct cli *cli, const struct inbox_options *given, struct postr
 		filter.after = after;
 	cli_table_begin(&table, cli, heads);
 	if (cli->global.json)
-		status = postroom_list(store, &filter, (int32_t)given->limit, print_json, cli);
+		status = postroom_list(store, &filter, (int32_t)given->limit, print_event_json,
+				       cli);
 	else
-		status = postroom_list(store, &filter, (int32_t)given->limit, print_row, &table);
+		status = postroom_list(store, &filter, (int32_t)given->limit, print_event_row,
+				       &table);
 	cli_table_end(&table);
 	if (status == POSTROOM_INVALID)
 		return cli_usage(cli, "inbox list: %s", postroom_store_errmsg(store));
@@ -241,7 +246,8 @@ static int show_row(void *context, const postroom_row *row)
 	return cli_flush_some(cli) && shown->status >= 0 ? 0 : 1;
 }
 
-static int show(struct cli *cli, const struct inbox_options *given, struct postroom_store *store)
+static int show_event(struct cli *cli, const struct inbox_options *given,
+		      struct postroom_store *store)
 {
 	bool one = cli->arg_count == 3;
 	const postroom_filter filter = { .size = sizeof(filter),
@@ -249,10 +255,11 @@ static int show(struct cli *cli, const struct inbox_options *given, struct postr
 					 .handler = one ? cli->args[1] : NULL,
 					 .id = cli->args[one ? 2 : 1] };
 	struct shown shown = { .cli = cli, .store = store };
+	int status = postroom_show(store, &filter, show_row, &shown);
 
 	(void)given;
-	if (postroom_show(store, &filter, show_row, &shown) < 0 || shown.status < 0)
-		return cli_fail(cli, "inbox show: %s", postroom_store_errmsg(store));
+	if (status < 0 || shown.status < 0)
+		return cli_row_fail(cli, "inbox show: ", status < 0 ? status : shown.status, store);
 	return CLI_DONE;
 }
 
@@ -312,7 +319,7 @@ static int submit(struct cli *cli, const struct inbox_options *given, struct pos
 	return CLI_DONE;
 }
 
-static int retry_named(struct cli *cli, struct postroom_store *store)
+static int retry_named_event(struct cli *cli, struct postroom_store *store)
 {
 	int status = CLI_DONE;
 
@@ -322,8 +329,10 @@ static int retry_named(struct cli *cli, struct postroom_store *store)
 					      .handler = cli->args[1],
 					      .id = cli->args[i] };
 
-		if (postroom_retry(store, &one) < 0) {
-			status = cli_fail(cli, "inbox retry: %s", postroom_store_errmsg(store));
+		int result = postroom_retry(store, &one);
+
+		if (result < 0) {
+			status = cli_row_fail(cli, "inbox retry: ", result, store);
 			continue;
 		}
 		cli_log_action(cli, "retry", &one, 1);
@@ -373,23 +382,21 @@ static int retry(struct cli *cli, const struct inbox_options *given, struct post
 				 "inbox retry: --handler, --dry-run and filters go with --dead, "
 				 "not with ids");
 	if (!given->dead)
-		return retry_named(cli, store);
+		return retry_named_event(cli, store);
 	if (given->dry_run)
 		return cli_print_matched(cli, store, &filter);
 	asked = filter;
-	cli_steps_begin(&steps, cli, "retry", 0, &filter.older_than_ms);
+	cli_steps_begin(&steps, cli, "inbox retry", 0, &filter.older_than_ms);
 	do
 		status = postroom_retry_some(store, &filter, CLI_STEP, &some);
 	while (cli_steps_next(&steps, status, some));
 	if (status >= 0 || steps.total > 0)
 		cli_log_action(cli, "retry", &asked, steps.total);
 	print_total(cli, "retried", steps.total, "pending again");
-	if (status < 0)
-		return cli_fail(cli, "inbox retry: %s", postroom_store_errmsg(store));
-	return CLI_DONE;
+	return cli_steps_end(&steps, status, store);
 }
 
-static bool ask(const struct inbox_options *given)
+static bool confirm_inbox_purge(const struct inbox_options *given)
 {
 	char question[60];
 
@@ -398,7 +405,8 @@ static bool ask(const struct inbox_options *given)
 	return cli_confirm(question);
 }
 
-static int purge(struct cli *cli, const struct inbox_options *given, struct postroom_store *store)
+static int purge_inbox(struct cli *cli, const struct inbox_options *given,
+		       struct postroom_store *store)
 {
 	postroom_filter filter = { .size = sizeof(filter),
 				   .table = POSTROOM_INBOX,
@@ -413,30 +421,33 @@ static int purge(struct cli *cli, const struct inbox_options *given, struct post
 
 	if (status != CLI_DONE)
 		return status;
-	if (!given->status ||
-	    (strcmp(given->status, "completed") != 0 && strcmp(given->status, "dead") != 0))
+	if (given->status && strcmp(given->status, "completed") != 0 &&
+	    strcmp(given->status, "dead") != 0)
+		return cli_usage(cli,
+				 "inbox purge: --status takes completed or dead, not \"%s\"; "
+				 "unfinished events are never deleted",
+				 given->status);
+	if (!given->status)
 		return cli_usage(cli,
 				 "inbox purge: --status is missing: give --status completed or "
 				 "--status dead; unfinished events are never deleted");
 	if (given->dry_run)
 		return cli_print_matched(cli, store, &filter);
 	asked = filter;
-	if (!given->yes && isatty(STDIN_FILENO) && !ask(given))
+	if (!given->yes && isatty(STDIN_FILENO) && !confirm_inbox_purge(given))
 		return cli_fail(cli, "inbox purge: nothing was deleted");
-	cli_steps_begin(&steps, cli, "purge", 0, &filter.older_than_ms);
+	cli_steps_begin(&steps, cli, "inbox purge", 0, &filter.older_than_ms);
 	do
 		status = postroom_purge_some(store, &filter, CLI_STEP, &some);
 	while (cli_steps_next(&steps, status, some));
 	if (status >= 0 || steps.total > 0)
 		cli_log_action(cli, "purge", &asked, steps.total);
 	print_total(cli, "purged", steps.total, "deleted");
-	if (status < 0)
-		return cli_fail(cli, "inbox purge: %s", postroom_store_errmsg(store));
-	return CLI_DONE;
+	return cli_steps_end(&steps, status, store);
 }
 
 #define BIT(option) (1U << (option))
-#define CAUSE (BIT(ERROR) | BIT(SINCE) | BIT(UNTIL))
+#define CAUSE (BIT(ERROR) | BIT(SINK) | BIT(SINCE) | BIT(UNTIL))
 
 static const struct action {
 	const char *name;
@@ -449,18 +460,18 @@ static const struct action {
 } actions[] = {
 	{ "list", "", 1, 1,
 	  BIT(STATUS) | BIT(HANDLER) | BIT(LIMIT) | BIT(AFTER) | BIT(GROUP_BY) | CAUSE,
-	  CLI_OPEN_EXISTING, list },
-	{ "show", " [HANDLER] ID", 2, 3, 0, CLI_OPEN_EXISTING, show },
+	  CLI_OPEN_EXISTING, list_inbox },
+	{ "show", " [HANDLER] ID", 2, 3, 0, CLI_OPEN_EXISTING, show_event },
 	{ "submit", " HANDLER ID [PAYLOAD]", 3, 4, BIT(TENANT) | BIT(CORRELATION_ID),
 	  CLI_OPEN_CREATE, submit },
 	{ "retry", " HANDLER ID...", 1, CLI_ANY_ARGS,
 	  BIT(DEAD) | BIT(HANDLER) | BIT(DRY_RUN) | CAUSE, CLI_OPEN_EXISTING, retry },
 	{ "purge", "", 1, 1,
 	  BIT(STATUS) | BIT(HANDLER) | BIT(OLDER_THAN) | BIT(YES) | BIT(DRY_RUN) | CAUSE,
-	  CLI_OPEN_EXISTING, purge },
+	  CLI_OPEN_EXISTING, purge_inbox },
 };
 
-static int check(struct cli *cli, const struct action *action)
+static int check_inbox(struct cli *cli, const struct action *action)
 {
 	if (cli->arg_count < action->min || cli->arg_count > action->max)
 		return cli_usage(cli, "inbox %s: wrong number of arguments: postroom inbox %s%s",
@@ -474,7 +485,7 @@ static int check(struct cli *cli, const struct action *action)
 	return CLI_DONE;
 }
 
-static int run(struct cli *cli, void *options)
+static int inbox_run(struct cli *cli, void *options)
 {
 	const struct action *action = NULL;
 	struct postroom_store *store = NULL;
@@ -488,7 +499,7 @@ static int run(struct cli *cli, void *options)
 		return cli_usage(cli,
 				 "inbox: unknown action %s; use list, show, submit, retry or purge",
 				 cli->args[0]);
-	status = check(cli, action);
+	status = check_inbox(cli, action);
 	if (status == CLI_DONE)
 		status = cli_open_store(cli, action->open, &store);
 	if (status != CLI_DONE)
@@ -524,5 +535,5 @@ const struct cli_command cmd_inbox = {
 	.options_size = sizeof(struct inbox_options),
 	.min_args = 1,
 	.max_args = CLI_ANY_ARGS,
-	.run = run,
+	.run = inbox_run,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 
-static int run(struct cli *cli, void *options)
+static int key_run(struct cli *cli, void *options)
 {
 	const char *const *args = cli->args;
 	const char *version = cli->arg_count > 4 ? args[4] : NULL;
@@ -13,7 +13,7 @@ static int run(struct cli *cli, void *options)
 		return cli_fail(cli, "key: no memory");
 	if (status < 0)
 		return cli_fail(cli,
-				"key: only ENTITY may hold a ':', and every part must be UTF-8");
+				"key: only ENTITY may contain a ':', and every part must be UTF-8");
 	if (cli->global.json) {
 		cli_begin_object(cli);
 		cli_put_member(&cli->out, "key", key);
@@ -36,5 +36,5 @@ const struct cli_command cmd_key = {
 		    "postroom key '' invoice eu:2026:17 paid 2",
 	.min_args = 4,
 	.max_args = 5,
-	.run = run,
+	.run = key_run,
 };

@@ -16,7 +16,7 @@ static void put_kind(struct cli *cli, enum pr_lease_kind kind)
 	}
 }
 
-static int run(struct cli *cli, void *options)
+static int lease_run(struct cli *cli, void *options)
 {
 	const char *word = cli->arg_count > 0 ? cli->args[0] : NULL;
 	bool row = word && strcmp(word, kinds[PR_LEASE_ROW]) == 0;
@@ -31,7 +31,7 @@ static int run(struct cli *cli, void *options)
 	status = cli_open_store(cli, CLI_OPEN_EXISTING, &store);
 	if (status != CLI_DONE)
 		return status;
-	status = store->ops->lease(store, word ? &want : NULL, &kind, &err);
+	status = pr_store_lease_kind(store, word ? &want : NULL, &kind, &err);
 	pr_store_close(store);
 	if (status < 0)
 		return cli_fail(cli, "%s", err.text);
@@ -52,5 +52,5 @@ const struct cli_command cmd_lease = {
 	.examples = "postroom lease\n"
 		    "postroom -d postgres://app@db1/shop lease lane",
 	.max_args = 1,
-	.run = run,
+	.run = lease_run,
 };

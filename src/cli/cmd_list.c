@@ -45,11 +45,11 @@ static const struct pr_param params[] = {
 	  .value = "WHAT",
 	  .fallback = "none",
 	  .choices = groupings,
-	  .help = "with --status dead: error prints one line per cause" },
+	  .help = "with --status dead: error prints one line per cause, topic and sink" },
 	{ 0 },
 };
 
-static int print_json(void *context, const postroom_row *row)
+static int print_message_json(void *context, const postroom_row *row)
 {
 	struct cli *cli = context;
 
@@ -57,7 +57,7 @@ static int print_json(void *context, const postroom_row *row)
 	return cli_flush_some(cli) ? 0 : 1;
 }
 
-static int print_row(void *context, const postroom_row *row)
+static int print_message_row(void *context, const postroom_row *row)
 {
 	struct cli_table *table = context;
 
@@ -71,8 +71,8 @@ static int print_row(void *context, const postroom_row *row)
 	return table->cli->out_failed;
 }
 
-static int list(struct cli *cli, struct postroom_store *store, const postroom_filter *filter,
-		int32_t limit)
+static int list_messages(struct cli *cli, struct postroom_store *store,
+			 const postroom_filter *filter, int32_t limit)
 {
 	static const char *const heads[] = { "ID",    "STATUS", "TRIES",      "CREATED",
 					     "TOPIC", "KEY",	"LAST ERROR", NULL };
@@ -81,16 +81,16 @@ static int list(struct cli *cli, struct postroom_store *store, const postroom_fi
 
 	cli_table_begin(&table, cli, heads);
 	if (cli->global.json)
-		status = postroom_list(store, filter, limit, print_json, cli);
+		status = postroom_list(store, filter, limit, print_message_json, cli);
 	else
-		status = postroom_list(store, filter, limit, print_row, &table);
+		status = postroom_list(store, filter, limit, print_message_row, &table);
 	cli_table_end(&table);
 	if (status < 0)
-		return cli_fail(cli, "%s", postroom_store_errmsg(store));
+		return cli_row_fail(cli, "", status, store);
 	return CLI_DONE;
 }
 
-static int run(struct cli *cli, void *options)
+static int list_run(struct cli *cli, void *options)
 {
 	struct list_options *given = options;
 	postroom_filter filter = { .size = sizeof(filter),
@@ -113,7 +113,7 @@ static int run(struct cli *cli, void *options)
 	if (given->group_by)
 		status = cli_print_groups(cli, store, &filter, (int32_t)given->limit);
 	else
-		status = list(cli, store, &filter, (int32_t)given->limit);
+		status = list_messages(cli, store, &filter, (int32_t)given->limit);
 	postroom_store_close(store);
 	return status;
 }
@@ -125,7 +125,8 @@ const struct cli_command cmd_list = {
 	.about = "Prints a table on a terminal; in a pipe, the same columns separated by tabs, "
 		 "without a header. --json prints whole rows, including payloads. Delivered "
 		 "messages are sorted by delivery time. --group-by error groups dead messages by "
-		 "cause: the error without ids and numbers, and the number of messages.",
+		 "cause: the error without ids and numbers, the topic, the sink, and the "
+		 "number of messages.",
 	.examples = "postroom list --status dead\n"
 		    "postroom list --status dead --group-by error\n"
 		    "postroom list --status dead --error timeout --since 2h\n"
@@ -133,5 +134,5 @@ const struct cli_command cmd_list = {
 		    "postroom list --json --status dead | jq -r .last_error",
 	.params = params,
 	.options_size = sizeof(struct list_options),
-	.run = run,
+	.run = list_run,
 };

@@ -6,6 +6,9 @@
 #include <errno.h>
 #include <stdio.h>
 
+/* SQLite's lock has no queue: beside busy producers the moment for a migration may come late. */
+#define MIGRATE_BUSY_WAIT_MS 30000
+
 struct migrate_options {
 	bool dry_run;
 	bool status;
@@ -30,8 +33,8 @@ struct migrate_run {
 	char by[64]; /* program version that applied it */
 };
 
-static void put_json(struct cli *cli, const struct pr_migration *migration, int64_t applied_at_us,
-		     const char *applied_by)
+static void put_migration_json(struct cli *cli, const struct pr_migration *migration,
+			       int64_t applied_at_us, const char *applied_by)
 {
 	cli_begin_object(cli);
 	cli_put_int_member(&cli->out, "version", migration->version);
@@ -49,20 +52,20 @@ static void print_applied(void *context, const struct pr_migration *migration,
 
 	run->applied++;
 	if (run->cli->global.json)
-		put_json(run->cli, migration, applied_at_us, applied_by);
+		put_migration_json(run->cli, migration, applied_at_us, applied_by);
 	else
 		pr_buf_printf(&run->cli->out, "applied %03d_%s\n", migration->version,
 			      migration->name);
 }
 
-static void print_status(void *context, const struct pr_migration *migration, int64_t applied_at_us,
-			 const char *applied_by)
+static void print_migration_status(void *context, const struct pr_migration *migration,
+				   int64_t applied_at_us, const char *applied_by)
 {
 	struct migrate_run *run = context;
 	char time[PR_RFC3339_SIZE];
 
 	if (run->cli->global.json) {
-		put_json(run->cli, migration, applied_at_us, applied_by);
+		put_migration_json(run->cli, migration, applied_at_us, applied_by);
 	} else if (applied_at_us == 0) {
 		pr_buf_printf(&run->cli->out, "%03d_%s  missing\n", migration->version,
 			      migration->name);
@@ -132,22 +135,22 @@ static int show_migrations(struct cli *cli, bool dry_run)
 	int status = open_read_only(cli, dry_run, &store, &err);
 
 	if (status >= 0)
-		status = store->ops->migrations(store, dry_run ? print_sql : print_status, &run,
-						&err);
+		status = store->ops->migrations(store, dry_run ? print_sql : print_migration_status,
+						&run, &err);
 	if (status >= 0 && dry_run)
-		status = store->ops->check_compatible(store, &err);
+		status = store->ops->check_schema(store, PR_SCHEMA_COMPATIBLE, &err);
 	pr_store_close(store);
 	return status < 0 ? cli_store_fail(cli, &err) : CLI_DONE;
 }
 
-static int run(struct cli *cli, void *options)
+static int migrate_run(struct cli *cli, void *options)
 {
 	const struct migrate_options *given = options;
 	const struct pr_store_config config = {
 		.url = cli->global.db,
 		.schema = cli->global.schema,
 		.create = true,
-		.busy_wait_ms = CLI_BUSY_WAIT_MS,
+		.busy_wait_ms = MIGRATE_BUSY_WAIT_MS,
 	};
 	struct migrate_run run = { .cli = cli };
 	struct postroom_store *store = NULL;
@@ -186,8 +189,9 @@ const struct cli_command cmd_migrate = {
 	.synopsis = "[--dry-run | --status]",
 	.summary = "Create or upgrade the tables",
 	.about = "It is idempotent, and several migrations may run at the same time. With SQLite, "
-		 "enqueue, relay and inbox submit create the tables automatically. Use migrate to "
-		 "create them before an application uses them, or to inspect the SQL.\n\nOlder "
+		 "enqueue, relay, consume and inbox submit create the tables automatically. Use "
+		 "migrate to create them before an application uses them, or to inspect the SQL."
+		 "\n\nOlder "
 		 "programs keep working after a migration unless it excludes them: --status --json "
 		 "prints the oldest compatible schema version of each migration. A schema that is "
 		 "newer than this program is not changed.",
@@ -196,5 +200,5 @@ const struct cli_command cmd_migrate = {
 		    "postroom --db shop.db migrate --status",
 	.params = params,
 	.options_size = sizeof(struct migrate_options),
-	.run = run,
+	.run = migrate_run,
 };

@@ -52,7 +52,7 @@ static void put_question(struct pr_buf *out, const postroom_filter *filter, int6
 	pr_buf_puts(out, " permanently?");
 }
 
-static bool ask(const postroom_filter *filter, int64_t count)
+static bool confirm_purge(const postroom_filter *filter, int64_t count)
 {
 	PR_CLEANUP_BUF struct pr_buf question = { 0 };
 
@@ -60,8 +60,8 @@ static bool ask(const postroom_filter *filter, int64_t count)
 	return !question.failed && cli_confirm(question.data);
 }
 
-static int purge(struct cli *cli, struct postroom_store *store, postroom_filter *filter,
-		 int64_t expected)
+static int purge_messages(struct cli *cli, struct postroom_store *store, postroom_filter *filter,
+			  int64_t expected)
 {
 	const postroom_filter asked = *filter;
 	struct cli_steps steps;
@@ -82,9 +82,7 @@ static int purge(struct cli *cli, struct postroom_store *store, postroom_filter 
 		cli_put_messages(cli, steps.total, filter->status);
 		pr_buf_puts(&cli->out, " deleted\n");
 	}
-	if (status < 0)
-		return cli_fail(cli, "%s", postroom_store_errmsg(store));
-	return CLI_DONE;
+	return cli_steps_end(&steps, status, store);
 }
 
 static int ask_and_purge(struct cli *cli, struct postroom_store *store, postroom_filter *filter,
@@ -94,12 +92,12 @@ static int ask_and_purge(struct cli *cli, struct postroom_store *store, postroom
 
 	if ((asking || cli->err_terminal) && postroom_count(store, filter, INT64_MAX, &count) < 0)
 		return cli_fail(cli, "%s", postroom_store_errmsg(store));
-	if (asking && !ask(filter, count))
+	if (asking && !confirm_purge(filter, count))
 		return cli_fail(cli, "purge: nothing was deleted");
-	return purge(cli, store, filter, count);
+	return purge_messages(cli, store, filter, count);
 }
 
-static int run(struct cli *cli, void *options)
+static int purge_run(struct cli *cli, void *options)
 {
 	struct purge_options *given = options;
 	postroom_filter filter = { .size = sizeof(filter),
@@ -134,8 +132,9 @@ const struct cli_command cmd_purge = {
 	.name = "purge",
 	.synopsis = "--status delivered|dead [--older-than DUR] [FILTERS]",
 	.summary = "Delete delivered or dead messages permanently",
-	.about = "Deletes in small transactions, so that producers and relays can continue. On a "
-		 "terminal it asks for confirmation. The dedupe keys of deleted messages are kept "
+	.about = "Deletes in small transactions, so that producers and relays can continue. Ctrl-C "
+		 "stops after the current one. On a terminal it asks for confirmation. The dedupe "
+		 "keys of deleted messages are kept "
 		 "for the --dedupe-retention of the relay. Deleting a dead message unblocks the "
 		 "messages held behind it (relay --on-dead block).",
 	.examples = "postroom purge --status delivered --older-than 7d\n"
@@ -143,5 +142,5 @@ const struct cli_command cmd_purge = {
 		    "postroom purge --status dead --error 'no such user' --dry-run",
 	.params = params,
 	.options_size = sizeof(struct purge_options),
-	.run = run,
+	.run = purge_run,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* postroom relay: reads its configuration from options and a file, and again on SIGHUP. */
 #include "cli/admin.h"
+#include "cli/examine.h"
 #include "cli/watch.h"
 #include "cli/workers.h"
 
@@ -141,7 +142,9 @@ static void finish(struct cli *cli, struct relay_options *options, struct pr_con
 			 "postroom.yaml(5), or give --to",
 			 loaded->file);
 	if (config->scope.tenant_id && !read_tenant(config, loaded))
-		pr_config_blame(loaded, "tenant takes a UUID", faults);
+		pr_config_blame(loaded,
+				"tenant takes a UUID, such as 0190a3b0-0000-7000-8000-00000000000a",
+				faults);
 	if (pr_relay_config_check(config, &err) < 0)
 		pr_config_blame(loaded, err.text, faults);
 	cli_admin_check(&options->admin, loaded, faults);
@@ -238,8 +241,9 @@ struct pr_config *cli_load_routes(struct cli *cli)
 	return loaded;
 }
 
-/* Context of the relay thread and of a reload. */
+/* Context of the relay thread, of a reload and of the doctor. */
 struct work {
+	struct cli *cli;
 	const struct pr_relay_config *config;
 	const struct cli_admin *admin_config;
 	const struct relay_options *given; /* the command line only, without the file */
@@ -272,6 +276,37 @@ static void reload(struct cli_watch *watch, struct pr_relay *relay)
 	pr_faults_release(&faults);
 }
 
+/*
+ * The doctor of the admin server. It reads the configuration anew, as `postroom doctor` does, so
+ * that it also reports what a reload would refuse.
+ */
+static void examine_relay(void *context, const struct pr_stop *stop, pr_finding_fn fn,
+			  void *fn_context)
+{
+	const struct work *work = context;
+	struct relay_options options = *work->given;
+	struct pr_doctor_admin admin = { 0 };
+	struct pr_doctor_config config = { .relay = &options.workers.config,
+					   .admin = &admin,
+					   .file = work->cli->global.config,
+					   .stop = stop };
+	struct pr_faults faults = { 0 };
+	struct pr_config *loaded = NULL;
+	struct pr_err err = { 0 };
+
+	if (load(work->cli, &options, &loaded, &faults, &err) < 0) {
+		config.relay = work->config; /* as it was started */
+		config.faults = faults.count > 0 ? pr_buf_text(&faults.text) : err.text;
+		cli_describe_admin(&work->admin_config->config, &admin);
+	} else {
+		config.file_has_secrets = cli_file_has_secrets(loaded);
+		cli_describe_admin(&options.admin.config, &admin);
+	}
+	pr_doctor_run(&config, fn, fn_context);
+	pr_config_free(loaded);
+	pr_faults_release(&faults);
+}
+
 /* The size of the backlog, for the progress bar; an error is ignored. */
 static int64_t count_backlog(const struct pr_relay_config *relay)
 {
@@ -285,7 +320,7 @@ static int64_t count_backlog(const struct pr_relay_config *relay)
 	return counts.pending + counts.processing;
 }
 
-static int open_and_run(struct cli_watch *watch, struct pr_err *err)
+static int open_and_relay(struct cli_watch *watch, struct pr_err *err)
 {
 	struct work *work = watch->context;
 	int status = pr_relay_make(work->config, &work->relay, err);
@@ -316,8 +351,8 @@ static int load_or_report(struct cli *cli, struct relay_options *options, struct
 	return status;
 }
 
-static int show(struct cli *cli, const struct relay_options *options,
-		const struct pr_config *loaded)
+static int show_relay(struct cli *cli, const struct relay_options *options,
+		      const struct pr_config *loaded)
 {
 	struct pr_err err = { 0 };
 
@@ -330,27 +365,31 @@ static int show(struct cli *cli, const struct relay_options *options,
 	return CLI_DONE;
 }
 
-static int work(struct cli *cli, const struct relay_options *options,
-		const struct relay_options *given)
+static int work_relay(struct cli *cli, struct relay_options *options,
+		      const struct relay_options *given)
 {
-	struct work work = { .config = &options->workers.config,
+	struct work work = { .cli = cli,
+			     .config = &options->workers.config,
 			     .admin_config = &options->admin,
 			     .given = given };
 	struct cli_watch watch = {
 		.cli = cli,
 		.name = "relay",
 		.context = &work,
-		.run = open_and_run,
+		.run = open_and_relay,
 		.reload = cli->global.config ? reload : NULL,
 	};
-	int status = cli_watch(&watch);
+	int status;
 
+	options->admin.config.doctor = examine_relay;
+	options->admin.config.doctor_context = &work;
+	status = cli_watch(&watch);
 	pr_admin_close(work.admin);
 	pr_relay_close(work.relay);
 	return status;
 }
 
-static int run(struct cli *cli, void *given)
+static int relay_run(struct cli *cli, void *given)
 {
 	struct relay_options *options = given;
 	const struct relay_options pristine = *options;
@@ -360,9 +399,9 @@ static int run(struct cli *cli, void *given)
 	if (status != CLI_DONE)
 		return status;
 	if (options->check) {
-		status = show(cli, options, loaded);
+		status = show_relay(cli, options, loaded);
 	} else {
-		status = work(cli, options, &pristine);
+		status = work_relay(cli, options, &pristine);
 	}
 	pr_config_free(loaded);
 	return status;
@@ -386,5 +425,5 @@ const struct cli_command cmd_relay = {
 	.params = params,
 	.options_size = sizeof(struct relay_options),
 	.configured = true,
-	.run = run,
+	.run = relay_run,
 };

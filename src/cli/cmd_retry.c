@@ -20,15 +20,17 @@ static const struct pr_param params[] = {
 	{ 0 },
 };
 
-static int retry_named(struct cli *cli, struct postroom_store *store)
+static int retry_named_message(struct cli *cli, struct postroom_store *store)
 {
 	int status = CLI_DONE;
 
 	for (size_t i = 0; i < cli->arg_count; i++) {
 		const postroom_filter one = { .size = sizeof(one), .id = cli->args[i] };
 
-		if (postroom_retry(store, &one) < 0) {
-			status = cli_fail(cli, "%s", postroom_store_errmsg(store));
+		int result = postroom_retry(store, &one);
+
+		if (result < 0) {
+			status = cli_row_fail(cli, "", result, store);
 			continue;
 		}
 		cli_log_action(cli, "retry", &one, 1);
@@ -65,12 +67,10 @@ static int retry_filtered(struct cli *cli, struct postroom_store *store, postroo
 		cli_put_messages(cli, steps.total, "");
 		pr_buf_printf(&cli->out, " %s pending again\n", steps.total == 1 ? "is" : "are");
 	}
-	if (status < 0)
-		return cli_fail(cli, "%s", postroom_store_errmsg(store));
-	return CLI_DONE;
+	return cli_steps_end(&steps, status, store);
 }
 
-static int run(struct cli *cli, void *options)
+static int retry_run(struct cli *cli, void *options)
 {
 	struct retry_options *given = options;
 	postroom_filter filter = { .size = sizeof(filter), .status = "dead" };
@@ -93,7 +93,7 @@ static int run(struct cli *cli, void *options)
 	else if (given->dead)
 		status = retry_filtered(cli, store, &filter);
 	else
-		status = retry_named(cli, store);
+		status = retry_named_message(cli, store);
 	postroom_store_close(store);
 	return status;
 }
@@ -105,12 +105,13 @@ const struct cli_command cmd_retry = {
 	.about =
 		"Dead messages become pending again: with 0 attempts, due immediately, and at the "
 		"end of the order of their key. The last error is kept. An id that does not belong "
-		"to a dead message is an error (exit 1); the other messages are retried anyway.",
+		"to a dead message is an error (exit 1); the other messages are retried anyway. "
+		"With --dead, Ctrl-C stops after the current transaction.",
 	.examples = "postroom retry 019a8f4e-7c11-7a52-8d53-0c9f4b7f2a10\n"
 		    "postroom retry --dead --topic 'orders.*'\n"
 		    "postroom retry --dead --error 'connection refused' --since 2h --dry-run",
 	.params = params,
 	.options_size = sizeof(struct retry_options),
 	.max_args = CLI_ANY_ARGS,
-	.run = run,
+	.run = retry_run,
 };

@@ -10,7 +10,7 @@ struct showing {
 };
 
 /* Only columns that have a value; --json prints every column. */
-static int print_row(void *context, const postroom_row *row)
+static int print_shown_row(void *context, const postroom_row *row)
 {
 	struct showing *showing = context;
 	struct cli *cli = showing->cli;
@@ -38,7 +38,7 @@ static int print_row(void *context, const postroom_row *row)
 	return 0;
 }
 
-static int print_json(void *context, const postroom_row *row)
+static int print_shown_json(void *context, const postroom_row *row)
 {
 	struct showing *showing = context;
 	struct cli *cli = showing->cli;
@@ -50,7 +50,7 @@ static int print_json(void *context, const postroom_row *row)
 	return 0;
 }
 
-static int run(struct cli *cli, void *options)
+static int show_run(struct cli *cli, void *options)
 {
 	struct showing showing = { .cli = cli };
 	int status = cli_open_store(cli, CLI_OPEN_EXISTING, &showing.store);
@@ -59,11 +59,11 @@ static int run(struct cli *cli, void *options)
 	if (status != CLI_DONE)
 		return status;
 	status = postroom_show(showing.store, POSTROOM_FILTER(.id = cli->args[0]),
-			       cli->global.json ? print_json : print_row, &showing);
+			       cli->global.json ? print_shown_json : print_shown_row, &showing);
 	if (status >= 0)
 		status = showing.status;
 	if (status < 0)
-		cli_fail(cli, "%s", postroom_store_errmsg(showing.store));
+		cli_row_fail(cli, "", status, showing.store);
 	postroom_store_close(showing.store);
 	return status < 0 ? CLI_FAILED : CLI_DONE;
 }
@@ -79,5 +79,5 @@ const struct cli_command cmd_show = {
 		    "postroom show --json 019a8f4e-7c11-7a52-8d53-0c9f4b7f2a10 | jq .payload",
 	.min_args = 1,
 	.max_args = 1,
-	.run = run,
+	.run = show_run,
 };

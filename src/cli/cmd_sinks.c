@@ -28,7 +28,7 @@ static void put_params_json(struct pr_buf *out, const struct pr_param *param)
 	pr_buf_putc(out, ']');
 }
 
-static void put_json(struct cli *cli, const struct pr_sink_ops *sink)
+static void put_sink_json(struct cli *cli, const struct pr_sink_ops *sink)
 {
 	cli_begin_object(cli);
 	cli_put_member(&cli->out, "name", sink->schemes[0]);
@@ -85,7 +85,7 @@ static void put_all(struct cli *cli)
 	cli_table_end(&table);
 }
 
-static int run(struct cli *cli, void *options)
+static int sinks_run(struct cli *cli, void *options)
 {
 	const struct pr_sink_ops *sink = NULL;
 
@@ -99,7 +99,7 @@ static int run(struct cli *cli, void *options)
 	if (cli->global.json) {
 		for (size_t i = 0; pr_sinks[i]; i++) {
 			if (!sink || sink == pr_sinks[i])
-				put_json(cli, pr_sinks[i]);
+				put_sink_json(cli, pr_sinks[i]);
 		}
 	} else if (sink) {
 		put_one(cli, sink);
@@ -117,5 +117,5 @@ const struct cli_command cmd_sinks = {
 		 "the URL of a sink, settings follow a '?'.",
 	.examples = "postroom sinks\npostroom sinks file",
 	.max_args = 1,
-	.run = run,
+	.run = sinks_run,
 };

@@ -33,7 +33,7 @@ static const struct pr_param params[] = {
 };
 
 /* The counts of one interval. */
-struct look {
+struct interval {
 	const postroom_filter *filter;
 	const struct pr_config *config; /* NULL: the routes are unknown */
 	int64_t unrouted;		/* pending messages that match no route */
@@ -42,13 +42,13 @@ struct look {
 	struct cli_table table;
 };
 
-static void count_unrouted(struct look *look, const char *ns, const char *topic,
+static void count_unrouted(struct interval *interval, const char *ns, const char *topic,
 			   const postroom_counts *counts)
 {
-	const struct pr_config *config = look->config;
+	const struct pr_config *config = interval->config;
 
 	if (config && !pr_route_fits(config->routes, config->route_count, ns, topic))
-		look->unrouted += counts->pending;
+		interval->unrouted += counts->pending;
 }
 
 static void put_age_member(struct pr_buf *out, int64_t age_us)
@@ -77,10 +77,10 @@ static void put_counts_json(struct pr_buf *out, const postroom_counts *counts)
 static void add_topic_json(void *context, const char *ns, const char *topic,
 			   const postroom_counts *counts)
 {
-	struct look *look = context;
-	struct pr_buf *topics = &look->topics;
+	struct interval *interval = context;
+	struct pr_buf *topics = &interval->topics;
 
-	count_unrouted(look, ns, topic, counts);
+	count_unrouted(interval, ns, topic, counts);
 	pr_buf_puts(topics, topics->len > 0 ? ",{" : "{");
 	cli_put_member(topics, "namespace", ns);
 	cli_put_member(topics, "topic", topic);
@@ -99,8 +99,8 @@ static void put_inbox_json(struct pr_buf *out, const postroom_counts *counts)
 static void add_handler_json(void *context, const char *ns, const char *handler,
 			     const postroom_counts *counts)
 {
-	struct look *look = context;
-	struct pr_buf *handlers = &look->handlers;
+	struct interval *interval = context;
+	struct pr_buf *handlers = &interval->handlers;
 
 	(void)ns;
 	pr_buf_puts(handlers, handlers->len > 0 ? ",{" : "{");
@@ -129,25 +129,26 @@ static int count_inbox(struct postroom_store *store, const postroom_filter *outb
 	return postroom_stats(store, &filter, ret, fn, context);
 }
 
-static int print_json(struct cli *cli, struct postroom_store *store, struct look *look)
+static int print_stats_json(struct cli *cli, struct postroom_store *store,
+			    struct interval *interval)
 {
 	postroom_counts counts, inbox;
-	int status = postroom_stats(store, look->filter, &counts, add_topic_json, look);
+	int status = postroom_stats(store, interval->filter, &counts, add_topic_json, interval);
 
 	if (status >= 0)
-		status = count_inbox(store, look->filter, &inbox, add_handler_json, look);
+		status = count_inbox(store, interval->filter, &inbox, add_handler_json, interval);
 	if (status < 0)
 		return status;
 	cli_begin_object(cli);
 	put_counts_json(&cli->out, &counts);
-	if (look->config)
-		cli_put_int_member(&cli->out, "unrouted", look->unrouted);
+	if (interval->config)
+		cli_put_int_member(&cli->out, "unrouted", interval->unrouted);
 	else
 		cli_put_member(&cli->out, "unrouted", NULL);
-	put_list(cli, "topics", &look->topics);
+	put_list(cli, "topics", &interval->topics);
 	cli_put_json_member(&cli->out, "inbox", "{", 1);
 	put_inbox_json(&cli->out, &inbox);
-	put_list(cli, "handlers", &look->handlers);
+	put_list(cli, "handlers", &interval->handlers);
 	pr_buf_putc(&cli->out, '}');
 	cli_end_object(cli);
 	return POSTROOM_OK;
@@ -168,16 +169,17 @@ static void add_counts(struct cli_table *table, const postroom_counts *counts)
 static void add_topic_row(void *context, const char *ns, const char *topic,
 			  const postroom_counts *counts)
 {
-	struct look *look = context;
-	struct cli_table *table = &look->table;
+	struct interval *interval = context;
+	struct cli_table *table = &interval->table;
 
-	count_unrouted(look, ns, topic, counts);
+	count_unrouted(interval, ns, topic, counts);
 	cli_table_cell(table, CLI_PLAIN, ns);
 	cli_table_cell(table, CLI_PLAIN, topic);
 	add_counts(table, counts);
 }
 
-static int print_table(struct cli *cli, struct postroom_store *store, struct look *look)
+static int print_stats_table(struct cli *cli, struct postroom_store *store,
+			     struct interval *interval)
 {
 	static const char *const heads[] = { "NAMESPACE", "TOPIC",	"PENDING",
 					     "FAILED",	  "PROCESSING", "DELIVERED",
@@ -185,19 +187,19 @@ static int print_table(struct cli *cli, struct postroom_store *store, struct loo
 	postroom_counts counts, inbox = { 0 };
 	int status;
 
-	cli_table_begin(&look->table, cli, heads);
-	status = postroom_stats(store, look->filter, &counts, add_topic_row, look);
+	cli_table_begin(&interval->table, cli, heads);
+	status = postroom_stats(store, interval->filter, &counts, add_topic_row, interval);
 	if (status >= 0) {
-		cli_table_cell(&look->table, CLI_BOLD, "all");
-		cli_table_cell(&look->table, CLI_PLAIN, "");
-		add_counts(&look->table, &counts);
+		cli_table_cell(&interval->table, CLI_BOLD, "all");
+		cli_table_cell(&interval->table, CLI_PLAIN, "");
+		add_counts(&interval->table, &counts);
 	}
-	cli_table_end(&look->table);
-	if (status >= 0 && look->unrouted)
+	cli_table_end(&interval->table);
+	if (status >= 0 && interval->unrouted)
 		pr_buf_printf(&cli->out, "%" PRId64 " of the pending have no route\n",
-			      look->unrouted);
+			      interval->unrouted);
 	if (status >= 0)
-		status = count_inbox(store, look->filter, &inbox, NULL, NULL);
+		status = count_inbox(store, interval->filter, &inbox, NULL, NULL);
 	if (inbox.pending + inbox.processing + inbox.delivered + inbox.dead > 0)
 		pr_buf_printf(&cli->out,
 			      "inbox: %" PRId64 " pending, %" PRId64 " active, %" PRId64
@@ -206,17 +208,17 @@ static int print_table(struct cli *cli, struct postroom_store *store, struct loo
 	return status;
 }
 
-static void count_topic(void *context, const char *ns, const char *topic,
-			const postroom_counts *counts)
+static void count_stats_topic(void *context, const char *ns, const char *topic,
+			      const postroom_counts *counts)
 {
 	count_unrouted(context, ns, topic, counts);
 }
 
 /* In a pipe: one line of name=value. */
-static int print_line(struct cli *cli, struct postroom_store *store, struct look *look)
+static int print_line(struct cli *cli, struct postroom_store *store, struct interval *interval)
 {
 	postroom_counts counts;
-	int status = postroom_stats(store, look->filter, &counts, count_topic, look);
+	int status = postroom_stats(store, interval->filter, &counts, count_stats_topic, interval);
 	struct pr_buf *out = &cli->out;
 
 	if (status < 0)
@@ -229,32 +231,32 @@ static int print_line(struct cli *cli, struct postroom_store *store, struct look
 		pr_buf_puts(out, " oldest_age_seconds=");
 	else
 		pr_buf_printf(out, " oldest_age_seconds=%.3f", (double)counts.oldest_age_us / 1e6);
-	if (look->config)
-		pr_buf_printf(out, " unrouted=%" PRId64, look->unrouted);
+	if (interval->config)
+		pr_buf_printf(out, " unrouted=%" PRId64, interval->unrouted);
 	pr_buf_putc(out, '\n');
 	return POSTROOM_OK;
 }
 
-static int print(struct cli *cli, struct postroom_store *store, const struct pr_config *config,
-		 const postroom_filter *filter, bool watch)
+static int print_stats(struct cli *cli, struct postroom_store *store,
+		       const struct pr_config *config, const postroom_filter *filter, bool watch)
 {
-	struct look look = { .config = config, .filter = filter };
+	struct interval interval = { .config = config, .filter = filter };
 
 	if (cli->global.json) {
-		int status = print_json(cli, store, &look);
+		int status = print_stats_json(cli, store, &interval);
 
-		pr_buf_release(&look.topics);
-		pr_buf_release(&look.handlers);
+		pr_buf_release(&interval.topics);
+		pr_buf_release(&interval.handlers);
 		return status;
 	}
 	if (!cli->out_terminal)
-		return print_line(cli, store, &look);
+		return print_line(cli, store, &interval);
 	if (watch)
 		pr_buf_puts(&cli->out, "\033[H\033[J");
-	return print_table(cli, store, &look);
+	return print_stats_table(cli, store, &interval);
 }
 
-static int run(struct cli *cli, void *options)
+static int stats_run(struct cli *cli, void *options)
 {
 	struct stats_options *given = options;
 	const struct timespec pause = { .tv_sec = given->interval_ms / 1000,
@@ -269,10 +271,10 @@ static int run(struct cli *cli, void *options)
 	if (status != CLI_DONE)
 		return status;
 	config = cli_load_routes(cli);
-	status = print(cli, store, config, &filter, given->watch);
+	status = print_stats(cli, store, config, &filter, given->watch);
 	while (status >= 0 && given->watch && cli_flush(cli)) {
 		nanosleep(&pause, NULL);
-		status = print(cli, store, config, &filter, true);
+		status = print_stats(cli, store, config, &filter, true);
 	}
 	if (status < 0)
 		cli_fail(cli, "%s", postroom_store_errmsg(store));
@@ -295,5 +297,5 @@ const struct cli_command cmd_stats = {
 		    "--watch\npostroom stats --json | jq .backlog",
 	.params = params,
 	.options_size = sizeof(struct stats_options),
-	.run = run,
+	.run = stats_run,
 };

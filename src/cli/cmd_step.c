@@ -76,7 +76,7 @@ static void cut_short(struct running *run)
 	pr_child_end(&run->child, pr_mono_us(), KILL_AFTER_MS);
 }
 
-static void on_signal(struct running *run)
+static void step_on_signal(struct running *run)
 {
 	struct signalfd_siginfo info;
 
@@ -176,7 +176,7 @@ static void wait_for_events(struct running *run)
 	if (found == 0 && run->ended && full) /* it was killed, so its output is not needed */
 		drop_output(run);
 	if (fds[SIGNALS].revents)
-		on_signal(run);
+		step_on_signal(run);
 	if (fds[STDOUT].revents)
 		pass_on(run);
 	if (run->out >= 0 && (fds[OUT].revents || (run->ended && !full)))
@@ -389,7 +389,7 @@ static int skip(struct cli *cli, const struct pr_step *step)
 	return CLI_DONE;
 }
 
-static int show(struct cli *cli, const struct cli_job *job)
+static int show_steps(struct cli *cli, const struct cli_job *job)
 {
 	static const char *const heads[] = { "STEP", "DONE AT", "RESULT", NULL };
 	struct cli_table table;
@@ -413,7 +413,7 @@ static int show(struct cli *cli, const struct cli_job *job)
 	return CLI_DONE;
 }
 
-static int check(struct cli *cli, const struct step_options *given)
+static int check_step(struct cli *cli, const struct step_options *given)
 {
 	struct pr_err err = { 0 };
 
@@ -428,13 +428,13 @@ static int check(struct cli *cli, const struct step_options *given)
 	return CLI_DONE;
 }
 
-static int run(struct cli *cli, void *options)
+static int step_run(struct cli *cli, void *options)
 {
 	const struct step_options *given = options;
 	const struct pr_step *step;
 	const char *doing = "step";
 	struct cli_job job;
-	int status = check(cli, given);
+	int status = check_step(cli, given);
 
 	if (status != CLI_DONE)
 		return status;
@@ -444,7 +444,7 @@ static int run(struct cli *cli, void *options)
 	if (status != CLI_DONE)
 		return status;
 	if (given->show)
-		return show(cli, &job);
+		return show_steps(cli, &job);
 	step = pr_steps_find(&job.steps, cli->args[0]);
 	return step ? skip(cli, step) : do_step(cli, &job, given);
 }
@@ -468,5 +468,5 @@ const struct cli_command cmd_step = {
 	.params = params,
 	.options_size = sizeof(struct step_options),
 	.max_args = CLI_ANY_ARGS,
-	.run = run,
+	.run = step_run,
 };

@@ -60,7 +60,7 @@ static const struct pr_param params[] = {
 static volatile sig_atomic_t stopped, resized;
 static int wakeup[2] = { -1, -1 }; /* a signal may arrive just before a wait begins */
 
-static void on_signal(int signal)
+static void top_on_signal(int signal)
 {
 	int before = errno;
 	ssize_t ignored = write(wakeup[1], "", 1);
@@ -73,10 +73,12 @@ static void on_signal(int signal)
 	errno = before;
 }
 
-static bool catch_signals(void)
+static bool catch_top_signals(void)
 {
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH };
-	struct sigaction action = { .sa_handler = on_signal }; /* no SA_RESTART: it ends waits */
+	struct sigaction action = {
+		.sa_handler = top_on_signal
+	}; /* no SA_RESTART: it ends waits */
 
 	if (pipe2(wakeup, O_CLOEXEC | O_NONBLOCK) < 0)
 		return false;
@@ -140,7 +142,7 @@ static int read_database(struct top *top, struct pr_err *err)
 	if (!top->store) {
 		status = pr_store_open(&config, &top->store, err);
 		if (status >= 0)
-			status = top->store->ops->check_schema(top->store, err);
+			status = top->store->ops->check_schema(top->store, PR_SCHEMA_COMPLETE, err);
 	}
 	if (status >= 0)
 		status = top_read_store(top->store, &top->view, err);
@@ -170,13 +172,15 @@ static int read_view(struct top *top, bool first)
 			 api.text);
 	if (read_database(top, &err) >= 0)
 		return CLI_DONE;
+	if (first && top->url && err.status != POSTROOM_INVALID)
+		return cli_fail(top->cli, "top: no relay: %s; %s", api.text, err.text);
 	if (first)
 		return cli_store_fail(top->cli, &err);
 	snprintf(view->note, sizeof(view->note), "%.290s", err.text);
 	return CLI_DONE;
 }
 
-static void show(struct top *top)
+static void show_top(struct top *top)
 {
 	struct winsize size = { .ws_row = 24, .ws_col = 80 };
 
@@ -218,7 +222,7 @@ static bool wait_for_update(struct top *top)
 			return true;
 		if (fds[1].revents && read(wakeup[0], ignored, sizeof(ignored)) > 0 && resized) {
 			resized = 0;
-			show(top);
+			show_top(top);
 			cli_flush(top->cli);
 		}
 	}
@@ -234,7 +238,7 @@ static int watch(struct top *top)
 		return status;
 	open_screen(top);
 	for (;;) {
-		show(top);
+		show_top(top);
 		if (!cli_flush(top->cli) || ++shown == top->given->count || wait_for_update(top))
 			break;
 		status = read_view(top, false);
@@ -245,7 +249,7 @@ static int watch(struct top *top)
 	return status;
 }
 
-static int run(struct cli *cli, void *options)
+static int top_run(struct cli *cli, void *options)
 {
 	const struct top_options *given = options;
 	struct top top = { .cli = cli, .given = given, .url = given->url, .token = given->token };
@@ -257,7 +261,7 @@ static int run(struct cli *cli, void *options)
 		top.url = NULL;
 	if (!top.token)
 		top.token = getenv("POSTROOM_ADMIN_TOKEN");
-	if (!catch_signals())
+	if (!catch_top_signals())
 		return cli_fail(cli, "top: cannot make a pipe: %s", strerror(errno));
 	status = watch(&top);
 	pr_store_close(top.store);
@@ -276,5 +280,5 @@ const struct cli_command cmd_top = {
 		    "postroom top --url none --count 1 | cat",
 	.params = params,
 	.options_size = sizeof(struct top_options),
-	.run = run,
+	.run = top_run,
 };

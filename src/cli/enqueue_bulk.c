@@ -50,7 +50,7 @@ struct bulk {
 	struct pr_err err;
 };
 
-static int begin(struct bulk *bulk)
+static int begin_bulk(struct bulk *bulk)
 {
 	int status = bulk->open ? POSTROOM_OK : bulk->store->ops->begin(bulk->store, &bulk->err);
 
@@ -125,7 +125,7 @@ static int write_gathered(struct bulk *bulk)
 		ndjson_recycle(&bulk->in);
 		return POSTROOM_OK;
 	}
-	status = begin(bulk);
+	status = begin_bulk(bulk);
 	if (status < 0)
 		return status;
 	status = postroom_enqueue_many(bulk->box, bulk->messages, bulk->count, bulk->receipts);
@@ -151,10 +151,10 @@ static int commit(struct bulk *bulk)
 
 	if (status < 0 || !bulk->open)
 		return status;
-	status = bulk->store->ops->commit(bulk->store, &bulk->err);
+	bulk->open = false;
+	status = bulk->store->ops->end(bulk->store, status, &bulk->err);
 	if (status < 0)
 		return status;
-	bulk->open = false;
 	bulk->written += bulk->open_count;
 	bulk->duplicates += bulk->open_duplicates;
 	bulk->open_count = bulk->open_duplicates = 0;
@@ -166,7 +166,7 @@ static int commit(struct bulk *bulk)
 	return POSTROOM_OK;
 }
 
-static int work(struct bulk *bulk)
+static int work_bulk(struct bulk *bulk)
 {
 	int result = NDJSON_MESSAGE;
 
@@ -199,11 +199,11 @@ static int report_failure(struct bulk *bulk)
 	char written[200] = "nothing was written";
 
 	if (bulk->open)
-		bulk->store->ops->rollback(bulk->store);
+		bulk->store->ops->end(bulk->store, bulk->err.status, &bulk->err);
 	if (bulk->written > 0)
 		snprintf(written, sizeof(written),
-			 "lines 1 to %" PRId64 " were written (%" PRId64 " messages and %" PRId64
-			 " duplicates), nothing after them",
+			 "the lines up to line %" PRId64 " were written (messages: %" PRId64
+			 ", duplicates: %" PRId64 "), nothing after them",
 			 bulk->written_line, bulk->written - bulk->duplicates, bulk->duplicates);
 	return cli_fail(bulk->cli, "enqueue: %s: %s; %s", file, bulk->err.text, written);
 }
@@ -230,7 +230,9 @@ static int open_input(struct cli *cli, const char *file, int *ret, int64_t *ret_
 
 	*ret = strcmp(file, "-") == 0 ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC);
 	if (*ret < 0)
-		return cli_fail(cli, "enqueue: cannot open %s: %s", file, strerror(errno));
+		return cli_fail(
+			cli, "enqueue: cannot open \"%s\": %s; check its path, or give - for stdin",
+			file, strerror(errno));
 	*ret_size = fstat(*ret, &stat) == 0 && S_ISREG(stat.st_mode) ? stat.st_size : 0;
 	return CLI_DONE;
 }
@@ -246,7 +248,7 @@ static void release(struct bulk *bulk)
 		fclose(bulk->spool);
 }
 
-static int prepare(struct bulk *bulk, int fd)
+static int prepare_bulk(struct bulk *bulk, int fd)
 {
 	bulk->messages = calloc(CHUNK_MAX, sizeof(*bulk->messages));
 	bulk->receipts = calloc(CHUNK_MAX, sizeof(*bulk->receipts));
@@ -268,9 +270,9 @@ int enqueue_bulk(struct cli *cli, const struct enqueue_options *options)
 	if (status == CLI_DONE) {
 		bulk.box = bulk.store->ops->box(bulk.store);
 		cli_progress_begin(&bulk.progress, cli, "enqueue", size);
-		status = prepare(&bulk, fd);
+		status = prepare_bulk(&bulk, fd);
 		if (status >= 0)
-			status = work(&bulk);
+			status = work_bulk(&bulk);
 		cli_progress_end(&bulk.progress);
 		status = status < 0 ? report_failure(&bulk) : report_success(&bulk);
 	}

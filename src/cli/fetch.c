@@ -53,7 +53,10 @@ static int split_url(const char *url, struct server *server, struct pr_err *err)
 	if (len > 0 && server->base[len - 1] == '/')
 		server->base[len - 1] = '\0';
 	if (!server->host[0])
-		return pr_err_set(err, POSTROOM_INVALID, "\"%.200s\" names no host", url);
+		return pr_err_set(err, POSTROOM_INVALID,
+				  "\"%.200s\" names no host; write it as "
+				  "http://127.0.0.1:8025",
+				  url);
 	return POSTROOM_OK;
 }
 

@@ -36,7 +36,7 @@ static void put_default(struct pr_buf *out, const struct pr_param *param)
 }
 
 /* Wraps words at column 79 and indents the following lines; a blank line begins a paragraph. */
-static void put_wrapped(struct pr_buf *out, size_t indent, const char *text)
+static void put_wrapped_help(struct pr_buf *out, size_t indent, const char *text)
 {
 	size_t column = indent;
 
@@ -77,7 +77,7 @@ static void put_param(struct pr_buf *out, const struct pr_param *param)
 	pad_to(out, start, HELP_COLUMN);
 	pr_buf_puts(&text, param->help);
 	put_default(&text, param);
-	put_wrapped(out, HELP_COLUMN, pr_buf_text(&text));
+	put_wrapped_help(out, HELP_COLUMN, pr_buf_text(&text));
 }
 
 static void put_lines(struct pr_buf *out, const char *before, const char *lines)
@@ -107,7 +107,7 @@ void cli_help_command(struct cli *cli, const struct cli_command *command)
 	pr_buf_putc(out, '\n');
 	put_synopsis(out, command);
 	pr_buf_putc(out, '\n');
-	put_wrapped(out, 0, command->about);
+	put_wrapped_help(out, 0, command->about);
 	if (command->params) {
 		pr_buf_putc(out, '\n');
 		put_heading(cli, "Options");
@@ -141,6 +141,5 @@ void cli_help_overview(struct cli *cli)
 		    "\n"
 		    "The database is -d URL, else $POSTROOM_DB, else the one in -c FILE, else\n"
 		    "sqlite:postroom.db. --json prints one JSON object per line. Exit status: 0\n"
-		    "success, 1 failure, 2 wrong command line or configuration.\n"
-		    "More: postroom help COMMAND\n");
+		    "success, 1 failure, 2 wrong usage. More: postroom help COMMAND\n");
 }

@@ -95,7 +95,8 @@ int cli_job_read(struct cli *cli, const char *doing, struct cli_job *ret)
 	if (postroom_list(store, &one, 1, store_row, &reading) < 0)
 		status = cli_fail(cli, "%s: %s", doing, postroom_store_errmsg(store));
 	else if (!reading.found)
-		status = cli_fail(cli, "%s: there is no %s at %s", doing, one.id, one.handler);
+		status = cli_fail(cli, "%s: there is no event %s of handler %s; it may have been purged",
+				  doing, one.id, one.handler);
 	else
 		status = reading.status;
 	pr_store_close(store);
@@ -117,7 +118,7 @@ static int write_progress(struct cli *cli, const struct pr_progress *progress, s
 
 	if (status < 0)
 		return status;
-	status = store->ops->check_compatible(store, err);
+	status = store->ops->check_schema(store, PR_SCHEMA_COMPATIBLE, err);
 	if (status >= 0)
 		status = store->ops->progress(store, progress, err);
 	pr_store_close(store);

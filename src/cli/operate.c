@@ -66,6 +66,7 @@ static int print_group_json(void *context, const postroom_group *group)
 	cli_put_member(&cli->out, "topic", group->topic);
 	if (group->handler)
 		cli_put_member(&cli->out, "handler", group->handler);
+	cli_put_member(&cli->out, "sink", *group->sink ? group->sink : PR_NONE);
 	cli_put_int_member(&cli->out, "count", group->count);
 	cli_put_time_member(&cli->out, "first_at", group->first_at_us);
 	cli_put_time_member(&cli->out, "last_at", group->last_at_us);
@@ -79,6 +80,7 @@ static int print_group(void *context, const postroom_group *group)
 
 	cli_table_int(table, group->count);
 	cli_table_cell(table, CLI_PLAIN, group->handler ? group->handler : group->topic);
+	cli_table_cell(table, CLI_PLAIN, *group->sink ? group->sink : PR_NONE);
 	cli_table_time(table, group->first_at_us);
 	cli_table_time(table, group->last_at_us);
 	cli_table_cell(table, CLI_PLAIN, group->example_id);
@@ -89,10 +91,10 @@ static int print_group(void *context, const postroom_group *group)
 int cli_print_groups(struct cli *cli, struct postroom_store *store, const postroom_filter *filter,
 		     int32_t limit)
 {
-	static const char *const heads[] = { "COUNT",	"TOPIC", "FIRST", "LAST",
-					     "EXAMPLE", "ERROR", NULL };
-	static const char *const inbox_heads[] = { "COUNT",   "HANDLER", "FIRST", "LAST",
-						   "EXAMPLE", "ERROR",	 NULL };
+	static const char *const heads[] = { "COUNT", "TOPIC",	 "SINK",  "FIRST",
+					     "LAST",  "EXAMPLE", "ERROR", NULL };
+	static const char *const inbox_heads[] = { "COUNT", "HANDLER", "SINK",	"FIRST",
+						   "LAST",  "EXAMPLE", "ERROR", NULL };
 	struct cli_table table;
 	int status, capped = 0;
 
@@ -163,15 +165,28 @@ int cli_put_attempts(struct cli *cli, struct postroom_store *store, const postro
 	return status;
 }
 
+/* The name of the user, or uid-N; room outlives the result. */
+static const char *find_actor(char *room, size_t size)
+{
+	struct passwd entry, *found = NULL;
+
+	if (getpwuid_r(getuid(), &entry, room, size, &found) == 0 && found)
+		return found->pw_name;
+	snprintf(room, size, "uid-%lu", (unsigned long)getuid());
+	return room;
+}
+
 void cli_log_action(struct cli *cli, const char *action, const postroom_filter *filter,
 		    int64_t count)
 {
-	char room[1024], name[32];
-	struct passwd entry, *found = NULL;
-	const char *actor = name;
+	char room[1024];
 
-	snprintf(name, sizeof(name), "uid-%lu", (unsigned long)getuid());
-	if (getpwuid_r(getuid(), &entry, room, sizeof(room), &found) == 0 && found)
-		actor = found->pw_name;
-	pr_log_action(&cli->log, action, filter, count, actor);
+	pr_log_action(&cli->log, action, filter, count, find_actor(room, sizeof(room)));
+}
+
+void cli_log_action_on(struct cli *cli, const char *action, const char *text, int64_t count)
+{
+	char room[1024];
+
+	pr_log_action_on(&cli->log, action, text, count, find_actor(room, sizeof(room)));
 }

@@ -94,47 +94,6 @@ void cli_put_messages(struct cli *cli, int64_t number, const char *status)
 		      number == 1 ? "" : "s");
 }
 
-static void put_name(struct pr_buf *out, const char *name)
-{
-	if (out->len > 0 && out->data[out->len - 1] != '{')
-		pr_buf_putc(out, ',');
-	pr_buf_printf(out, "\"%s\":", name);
-}
-
-void cli_put_member(struct pr_buf *out, const char *name, const char *text)
-{
-	put_name(out, name);
-	pr_json_put_string(out, text);
-}
-
-void cli_put_int_member(struct pr_buf *out, const char *name, int64_t value)
-{
-	put_name(out, name);
-	pr_buf_printf(out, "%" PRId64, value);
-}
-
-void cli_put_time_member(struct pr_buf *out, const char *name, int64_t time_us)
-{
-	char text[PR_RFC3339_SIZE];
-
-	if (time_us != 0)
-		pr_rfc3339(time_us, text);
-	cli_put_member(out, name, time_us != 0 ? text : NULL);
-}
-
-void cli_put_json_member(struct pr_buf *out, const char *name, const char *text, size_t len)
-{
-	size_t start;
-
-	put_name(out, name);
-	start = out->len;
-	pr_buf_append(out, text, len);
-	for (size_t i = start; !out->failed && i < out->len; i++) {
-		if (out->data[i] == '\n' || out->data[i] == '\r')
-			out->data[i] = ' ';
-	}
-}
-
 void cli_begin_object(struct cli *cli)
 {
 	pr_buf_putc(&cli->out, '{');

@@ -78,10 +78,10 @@ static const struct cli_command cmd_help = {
 };
 
 const struct cli_command *const cli_commands[] = {
-	&cmd_enqueue, &cmd_relay,      &cmd_list,   &cmd_show,	  &cmd_retry, &cmd_purge,
-	&cmd_stats,   &cmd_top,	       &cmd_inbox,  &cmd_consume, &cmd_step,  &cmd_checkpoint,
-	&cmd_lease,   &cmd_health,     &cmd_doctor, &cmd_migrate, &cmd_key,   &cmd_sinks,
-	&cmd_bench,   &cmd_completion, &cmd_help,   NULL,
+	&cmd_enqueue, &cmd_relay,  &cmd_list,	&cmd_show,    &cmd_retry,      &cmd_purge,
+	&cmd_stats,   &cmd_top,	   &cmd_inbox,	&cmd_consume, &cmd_step,       &cmd_checkpoint,
+	&cmd_lease,   &cmd_health, &cmd_doctor, &cmd_adopt,   &cmd_migrate,    &cmd_key,
+	&cmd_sinks,   &cmd_bench,  &cmd_completion, &cmd_help, NULL,
 };
 
 static int run_help(struct cli *cli, void *options)

@@ -72,10 +72,34 @@ void cli_progress_end(struct cli_progress *progress)
 	progress->cli->progress_shown = false;
 }
 
+static const int ends[] = { SIGINT, SIGTERM };
+static volatile sig_atomic_t interrupted;
+
+static void end_steps(int number)
+{
+	(void)number;
+	interrupted = 1;
+}
+
+static void catch_step_signals(struct cli_steps *steps)
+{
+	struct sigaction action = { .sa_handler = end_steps,
+				    .sa_flags = (int)(SA_RESTART | SA_RESETHAND) };
+
+	interrupted = 0;
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		sigaction(ends[i], &action, &steps->before[i]);
+		/* As with nohup. */
+		if (steps->before[i].sa_handler == SIG_IGN)
+			sigaction(ends[i], &steps->before[i], NULL);
+	}
+}
+
 void cli_steps_begin(struct cli_steps *steps, struct cli *cli, const char *label, int64_t expected,
 		     int64_t *older_than_ms)
 {
 	*steps = (struct cli_steps){ .older_than_ms = older_than_ms, .least_ms = *older_than_ms };
+	catch_step_signals(steps);
 	cli_progress_begin(&steps->progress, cli, label, expected);
 }
 
@@ -86,10 +110,25 @@ bool cli_steps_next(struct cli_steps *steps, int status, int64_t some)
 	cli_progress_show(&steps->progress, steps->total, steps->total);
 	*steps->older_than_ms = steps->least_ms +
 				(pr_mono_us() - steps->progress.started_us) / 1000;
-	if (status >= 0 && some == CLI_STEP)
+	steps->interrupted = status >= 0 && some == CLI_STEP && interrupted;
+	if (status >= 0 && some == CLI_STEP && !steps->interrupted)
 		return true;
 	cli_progress_end(&steps->progress);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		sigaction(ends[i], &steps->before[i], NULL);
 	return false;
+}
+
+int cli_steps_end(const struct cli_steps *steps, int status, const struct postroom_store *store)
+{
+	struct cli *cli = steps->progress.cli;
+
+	if (status < 0)
+		return cli_fail(cli, "%s", postroom_store_errmsg(store));
+	if (steps->interrupted)
+		return cli_fail(cli, "%s: interrupted; the others are unchanged",
+				steps->progress.label);
+	return CLI_DONE;
 }
 
 bool cli_confirm(const char *question)

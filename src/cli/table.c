@@ -50,24 +50,25 @@ static void pad(struct pr_buf *out, size_t have, size_t width)
 }
 
 static void print_cell(struct cli_table *table, size_t column, size_t *at, const char *text,
-		       size_t len, size_t width, enum cli_colour colour)
+		       const struct cli_cell *cell)
 {
 	struct pr_buf *out = &table->cli->out;
 	bool last = column + 1 == table->columns;
 	size_t room = cli_columns();
 
 	if (table->right[column])
-		pad(out, width, table->width[column]);
+		pad(out, cell->width, table->width[column]);
 	/* Fewer than ten columns are useless: let the terminal wrap instead. */
-	if (last && room >= *at + 10 && *at + width > room) {
-		cli_put_coloured(table->cli, colour, text, cut_at(text, len, room - *at - 1));
+	if (last && room >= *at + 10 && *at + cell->width > room) {
+		cli_put_coloured(table->cli, cell->colour, text,
+				 cut_at(text, cell->len, room - *at - 1));
 		pr_buf_puts(out, "…");
 	} else {
-		cli_put_coloured(table->cli, colour, text, len);
+		cli_put_coloured(table->cli, cell->colour, text, cell->len);
 	}
 	if (!last) {
 		if (!table->right[column])
-			pad(out, width, table->width[column]);
+			pad(out, cell->width, table->width[column]);
 		pr_buf_puts(out, "  ");
 	}
 	*at += table->width[column] + 2;
@@ -79,7 +80,9 @@ static void print_head(struct cli_table *table)
 
 	for (size_t i = 0; i < table->columns; i++) {
 		size_t len = strlen(table->heads[i]);
-		print_cell(table, i, &at, table->heads[i], len, len, CLI_BOLD);
+		const struct cli_cell head = { .len = len, .width = len, .colour = CLI_BOLD };
+
+		print_cell(table, i, &at, table->heads[i], &head);
 	}
 	pr_buf_putc(&table->cli->out, '\n');
 }
@@ -104,7 +107,7 @@ static bool print_rows(struct cli_table *table)
 		bool last = column + 1 == table->columns;
 
 		if (terminal)
-			print_cell(table, column, &at, text, cell->len, cell->width, cell->colour);
+			print_cell(table, column, &at, text, cell);
 		else
 			pr_buf_append(out, text, cell->len);
 		if (last)
@@ -124,7 +127,7 @@ static struct cli_cell *add_cell(struct cli_table *table)
 	return &table->cells[table->count++];
 }
 
-static void measure(struct cli_table *table, struct cli_cell *cell)
+static void measure_cell(struct cli_table *table, struct cli_cell *cell)
 {
 	size_t column = (table->count - 1) % table->columns;
 
@@ -141,7 +144,7 @@ void cli_table_cell(struct cli_table *table, enum cli_colour colour, const char 
 	cell->offset = table->text.len;
 	cell->colour = colour;
 	cli_put_text(&table->text, text ? text : "");
-	measure(table, cell);
+	measure_cell(table, cell);
 }
 
 void cli_table_time(struct cli_table *table, int64_t time_us)
@@ -164,7 +167,7 @@ void cli_table_int(struct cli_table *table, int64_t number)
 		cli_put_count(&table->text, number);
 	else
 		pr_buf_printf(&table->text, "%lld", (long long)number);
-	measure(table, cell);
+	measure_cell(table, cell);
 	table->right[(table->count - 1) % table->columns] = true;
 }
 

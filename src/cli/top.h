@@ -41,7 +41,8 @@ struct top_view {
 	struct top_rate rates[3]; /* 1, 5 and 15 minutes */
 	double p50, p99;	  /* of the last sample that has any; < 0: none */
 	int64_t pending, processing, failed, scheduled, dead;
-	bool capped;
+	bool capped;	    /* a count stopped at PR_GAUGES_CAP */
+	bool topics_capped; /* the topics are of a sample of the messages */
 	double oldest_age;
 	struct top_topic topics[TOP_TOPICS]; /* the largest first */
 	size_t topic_count;

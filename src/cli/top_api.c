@@ -10,7 +10,7 @@
 #define TIMEOUT_MS 2000
 
 /* The member of an object; an empty span if there is none. */
-static struct pr_span member(struct pr_span object, const char *name)
+static struct pr_span top_member(struct pr_span object, const char *name)
 {
 	struct pr_json_members walk;
 	struct pr_span found, value;
@@ -29,7 +29,7 @@ static struct pr_span member(struct pr_span object, const char *name)
 
 static double real_of(struct pr_span object, const char *name, double fallback)
 {
-	struct pr_span value = member(object, name);
+	struct pr_span value = top_member(object, name);
 	char text[40];
 
 	if (!value.len || pr_json_kind(value) != '0')
@@ -43,10 +43,17 @@ static int64_t number_of(struct pr_span object, const char *name)
 	return (int64_t)real_of(object, name, 0);
 }
 
+static bool is_true(struct pr_span object, const char *name)
+{
+	struct pr_span value = top_member(object, name);
+
+	return value.len && pr_json_kind(value) == 't';
+}
+
 static void text_of(struct pr_span object, const char *name, char *out, size_t size)
 {
 	PR_CLEANUP_BUF struct pr_buf text = { 0 };
-	struct pr_span value = member(object, name);
+	struct pr_span value = top_member(object, name);
 
 	if (value.len && pr_json_kind(value) == '"')
 		pr_json_decode(value, &text);
@@ -94,7 +101,7 @@ static struct pr_span begin_list(struct pr_span list)
 
 static struct pr_span items_of(struct pr_span answer)
 {
-	return begin_list(member(answer, "items"));
+	return begin_list(top_member(answer, "items"));
 }
 
 /* The response as valid JSON, in buf. */
@@ -117,9 +124,8 @@ static int read_answer(const char *url, const char *token, const char *path, str
 static void read_stats(struct pr_span answer, struct top_view *view)
 {
 	static const char *const windows[] = { "1m", "5m", "15m" };
-	struct pr_span rates = member(answer, "rates"), sample;
-	struct pr_span history = begin_list(member(answer, "history"));
-	struct pr_span capped = member(answer, "capped");
+	struct pr_span rates = top_member(answer, "rates"), sample;
+	struct pr_span history = begin_list(top_member(answer, "history"));
 
 	text_of(answer, "status", view->status, sizeof(view->status));
 	view->live = true;
@@ -129,9 +135,9 @@ static void read_stats(struct pr_span answer, struct top_view *view)
 	view->scheduled = number_of(answer, "scheduled");
 	view->dead = number_of(answer, "dead");
 	view->oldest_age = real_of(answer, "oldest_age_seconds", -1);
-	view->capped = capped.len && pr_json_kind(capped) == 't';
+	view->capped = is_true(answer, "capped");
 	for (size_t i = 0; i < 3; i++) {
-		struct pr_span window = member(rates, windows[i]);
+		struct pr_span window = top_member(rates, windows[i]);
 
 		view->rates[i] = (struct top_rate){
 			.delivered = real_of(window, "delivered_per_second", 0),
@@ -153,6 +159,7 @@ static void read_topics(struct pr_span answer, struct top_view *view)
 {
 	struct pr_span items = items_of(answer), item;
 
+	view->topics_capped = is_true(answer, "capped");
 	while (next_element(&items, &item)) {
 		struct top_topic topic = {
 			.pending = number_of(item, "pending"),

@@ -50,10 +50,10 @@ static void end_line(struct screen *screen, enum cli_colour colour)
 	pr_buf_reset(&screen->line);
 }
 
-static void put_line(struct screen *screen, enum cli_colour colour, const char *format, ...)
+static void put_screen_line(struct screen *screen, enum cli_colour colour, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-static void put_line(struct screen *screen, enum cli_colour colour, const char *format, ...)
+static void put_screen_line(struct screen *screen, enum cli_colour colour, const char *format, ...)
 {
 	char text[1000];
 	va_list args;
@@ -89,10 +89,16 @@ static void draw_head(struct screen *screen, const struct top_view *view)
 		colour = CLI_YELLOW;
 	else if (strcmp(view->status, "unhealthy") == 0)
 		colour = CLI_RED;
-	put_line(screen, colour, "postroom %s  %.8s  %s%s", view->status[0] ? view->status : "top",
-		 now + 11, view->source, "   q quits");
+	put_screen_line(screen, colour, "postroom %s  %.8s  %s%s",
+			view->status[0] ? view->status : "top", now + 11, view->source,
+			"   q quits");
 	if (view->note[0])
-		put_line(screen, CLI_YELLOW, "%s", view->note);
+		put_screen_line(screen, CLI_YELLOW, "%s", view->note);
+}
+
+static const char *capped_mark(const struct top_view *view, int64_t count)
+{
+	return view->capped && count >= PR_GAUGES_CAP ? "+" : "";
 }
 
 static void draw_figures(struct screen *screen, const struct top_view *view)
@@ -101,39 +107,43 @@ static void draw_figures(struct screen *screen, const struct top_view *view)
 	bool late = view->oldest_age > 60;
 
 	if (view->live) {
-		put_line(screen, CLI_PLAIN,
-			 "delivered/s  %.1f (1m)  %.1f (5m)  %.1f (15m)   latency p50 %s p99 %s",
-			 view->rates[0].delivered, view->rates[1].delivered,
-			 view->rates[2].delivered, format_latency(view->p50, p50),
-			 format_latency(view->p99, p99));
-		put_line(screen, view->rates[0].failure_ratio > 0.05 ? CLI_RED : CLI_PLAIN,
-			 "failed/s     %.1f (1m)  %.1f (5m)  %.1f (15m)   %.1f%% of all attempts",
-			 view->rates[0].failed, view->rates[1].failed, view->rates[2].failed,
-			 view->rates[0].failure_ratio * 100);
+		put_screen_line(
+			screen, CLI_PLAIN,
+			"delivered/s  %.1f (1m)  %.1f (5m)  %.1f (15m)   latency p50 %s p99 %s",
+			view->rates[0].delivered, view->rates[1].delivered,
+			view->rates[2].delivered, format_latency(view->p50, p50),
+			format_latency(view->p99, p99));
+		put_screen_line(
+			screen, view->rates[0].failure_ratio > 0.05 ? CLI_RED : CLI_PLAIN,
+			"failed/s     %.1f (1m)  %.1f (5m)  %.1f (15m)   %.1f%% of all attempts",
+			view->rates[0].failed, view->rates[1].failed, view->rates[2].failed,
+			view->rates[0].failure_ratio * 100);
 	}
-	put_line(screen, late ? CLI_RED : CLI_PLAIN,
-		 "backlog      %" PRId64 "%s   oldest %s   retrying %" PRId64
-		 "   scheduled %" PRId64,
-		 view->pending + view->processing, view->capped ? "+" : "",
-		 format_age(view->oldest_age, age), view->failed, view->scheduled);
-	put_line(screen, view->dead > 0 ? CLI_RED : CLI_PLAIN, "dead         %" PRId64 "%s",
-		 view->dead, view->dead > 0 ? "   postroom list --status dead" : "");
+	put_screen_line(screen, late ? CLI_RED : CLI_PLAIN,
+			"backlog      %" PRId64 "%s   oldest %s   retrying %" PRId64
+			"   scheduled %" PRId64,
+			view->pending + view->processing,
+			capped_mark(view, view->pending + view->processing),
+			format_age(view->oldest_age, age), view->failed, view->scheduled);
+	put_screen_line(screen, view->dead > 0 ? CLI_RED : CLI_PLAIN,
+			"dead         %" PRId64 "%s%s", view->dead, capped_mark(view, view->dead),
+			view->dead > 0 ? "   postroom list --status dead" : "");
 }
 
 static void draw_sinks(struct screen *screen, const struct top_view *view)
 {
 	if (view->sink_count == 0)
 		return;
-	put_line(screen, CLI_PLAIN, "%s", "");
-	put_line(screen, CLI_BOLD, "%-20s %-9s %9s %11s %9s  %s", "SINK", "BREAKER", "IN FLIGHT",
-		 "DELIVERED", "FAILED", "LAST ERROR");
+	put_screen_line(screen, CLI_PLAIN, "%s", "");
+	put_screen_line(screen, CLI_BOLD, "%-20s %-9s %9s %11s %9s  %s", "SINK", "BREAKER",
+			"IN FLIGHT", "DELIVERED", "FAILED", "LAST ERROR");
 	for (size_t i = 0; i < view->sink_count; i++) {
 		const struct top_sink *sink = &view->sinks[i];
 
-		put_line(screen, strcmp(sink->breaker, "closed") == 0 ? CLI_PLAIN : CLI_RED,
-			 "%-20.20s %-9s %9" PRId64 " %11" PRId64 " %9" PRId64 "  %s", sink->name,
-			 sink->breaker, sink->in_flight, sink->delivered, sink->failed,
-			 sink->error);
+		put_screen_line(screen, strcmp(sink->breaker, "closed") == 0 ? CLI_PLAIN : CLI_RED,
+				"%-20.20s %-9s %9" PRId64 " %11" PRId64 " %9" PRId64 "  %s",
+				sink->name, sink->breaker, sink->in_flight, sink->delivered,
+				sink->failed, sink->error);
 	}
 }
 
@@ -143,16 +153,17 @@ static void draw_topics(struct screen *screen, const struct top_view *view, size
 
 	if (view->topic_count == 0)
 		return;
-	put_line(screen, CLI_PLAIN, "%s", "");
-	put_line(screen, CLI_BOLD, "%-30s %9s %9s %9s %9s  %s", "TOPIC", "PENDING", "RETRYING",
-		 "IN FLIGHT", "DEAD", "OLDEST");
+	put_screen_line(screen, CLI_PLAIN, "%s", "");
+	put_screen_line(screen, CLI_BOLD, "%-30s %9s %9s %9s %9s  %s",
+			view->topics_capped ? "TOPIC (of a sample)" : "TOPIC", "PENDING",
+			"RETRYING", "IN FLIGHT", "DEAD", "OLDEST");
 	for (size_t i = 0; i < view->topic_count && i < most; i++) {
 		const struct top_topic *topic = &view->topics[i];
 
-		put_line(screen, CLI_PLAIN,
-			 "%-30.30s %9" PRId64 " %9" PRId64 " %9" PRId64 " %9" PRId64 "  %s",
-			 topic->name, topic->pending, topic->failed, topic->processing, topic->dead,
-			 format_age(topic->oldest_age, age));
+		put_screen_line(screen, CLI_PLAIN,
+				"%-30.30s %9" PRId64 " %9" PRId64 " %9" PRId64 " %9" PRId64 "  %s",
+				topic->name, topic->pending, topic->failed, topic->processing,
+				topic->dead, format_age(topic->oldest_age, age));
 	}
 }
 
@@ -160,11 +171,11 @@ static void draw_errors(struct screen *screen, const struct top_view *view)
 {
 	if (view->error_count == 0)
 		return;
-	put_line(screen, CLI_PLAIN, "%s", "");
-	put_line(screen, CLI_BOLD, "%9s  %-20s %s", "DEAD", "TOPIC", "ERROR");
+	put_screen_line(screen, CLI_PLAIN, "%s", "");
+	put_screen_line(screen, CLI_BOLD, "%9s  %-20s %s", "DEAD", "TOPIC", "ERROR");
 	for (size_t i = 0; i < view->error_count; i++)
-		put_line(screen, CLI_PLAIN, "%9" PRId64 "  %-20.20s %s", view->errors[i].count,
-			 view->errors[i].topic, view->errors[i].text);
+		put_screen_line(screen, CLI_PLAIN, "%9" PRId64 "  %-20.20s %s",
+				view->errors[i].count, view->errors[i].topic, view->errors[i].text);
 }
 
 void top_draw(struct cli *cli, const struct top_view *view, size_t rows, size_t columns)
@@ -230,6 +241,7 @@ void top_print_json(struct cli *cli, const struct top_view *view)
 	cli_put_int_member(out, "scheduled", view->scheduled);
 	cli_put_int_member(out, "dead", view->dead);
 	cli_put_int_member(out, "backlog", view->pending + view->processing);
+	cli_put_json_member(out, "capped", view->capped ? "true" : "false", view->capped ? 4 : 5);
 	put_real(out, "oldest_age_seconds", view->oldest_age);
 	put_real(out, "delivered_per_second", view->live ? view->rates[0].delivered : -1);
 	put_real(out, "failed_per_second", view->live ? view->rates[0].failed : -1);

@@ -67,7 +67,7 @@ static int take_group(void *context, const postroom_group *group)
 int top_read_store(struct postroom_store *store, struct top_view *view, struct pr_err *err)
 {
 	struct pr_gauges gauges;
-	int status = pr_store_collect(store, PR_GAUGES_CAP, &gauges, take_topic, view, err);
+	int status = store->ops->collect(store, PR_GAUGES_CAP, &gauges, take_topic, view, err);
 
 	if (status < 0)
 		return status;
@@ -77,6 +77,7 @@ int top_read_store(struct postroom_store *store, struct top_view *view, struct p
 	view->scheduled = gauges.scheduled;
 	view->dead = gauges.dead;
 	view->capped = gauges.capped;
+	view->topics_capped = gauges.capped || gauges.topics_capped;
 	view->oldest_age = seconds(gauges.oldest_age_us);
 	/* Causes are optional: an error is ignored. */
 	if (view->dead > 0)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Version, build options, and the versions of the libraries that are loaded. */
+/* Version, revision, build options, schema versions, and the versions of the loaded libraries. */
 #include "cli/cli.h"
 
+#include "base/revision.h"
 #include "sink/sink.h"
+#include "store/schema.h"
 
 #include <libpq-fe.h>
 #include <microhttpd.h>
@@ -58,12 +60,27 @@ void cli_put_version(struct cli *cli)
 	}
 	cli_begin_object(cli);
 	cli_put_member(out, "version", postroom_version());
-	cli_put_member(out, "compiler", __VERSION__);
-	cli_put_json_member(out, "stores", "[\"sqlite\",\"postgres\"]", 21);
+	cli_put_member(out, "revision", pr_revision());
+	cli_put_member(out, "date", pr_revision_date());
+	cli_put_member(out, "compiler", pr_compiler());
+	cli_put_json_member(out, "build", "{", 1);
+	cli_put_member(out, "machine", PR_BUILD_MACHINE);
+	cli_put_member(out, "type", PR_BUILD_TYPE);
+	cli_put_member(out, "sanitizer", PR_BUILD_SANITIZER);
+	pr_buf_putc(out, '}');
+	cli_put_json_member(out, "stores", "[", 1);
+	for (size_t i = 0; pr_stores[i].ops; i++)
+		pr_buf_printf(out, "%s\"%s\"", i > 0 ? "," : "", pr_stores[i].ops->schemes[0]);
+	pr_buf_putc(out, ']');
 	cli_put_json_member(out, "sinks", "[", 1);
 	for (size_t i = 0; pr_sinks[i]; i++)
 		pr_buf_printf(out, "%s\"%s\"", i > 0 ? "," : "", pr_sinks[i]->schemes[0]);
 	pr_buf_putc(out, ']');
+	cli_put_json_member(out, "schema", "{", 1);
+	for (size_t i = 0; pr_stores[i].ops; i++)
+		cli_put_int_member(out, pr_stores[i].ops->schemes[0],
+				   pr_schema_newest(pr_stores[i].schema));
+	pr_buf_putc(out, '}');
 	cli_put_json_member(out, "libraries", "{", 1);
 	put_libraries(out);
 	pr_buf_putc(out, '}');

@@ -47,7 +47,7 @@ static void end(struct cli_watch *watch, struct pr_relay *relay)
 	}
 }
 
-static void look_after(struct cli_watch *watch)
+static void watch_relay(struct cli_watch *watch)
 {
 	static const struct timespec pause = { .tv_nsec = 100000000 };
 
@@ -77,7 +77,7 @@ static void *run_thread(void *context)
 	return NULL;
 }
 
-static int begin(struct cli_watch *watch)
+static int begin_watch(struct cli_watch *watch)
 {
 	cli_supervise_begin(&watch->supervisor, watch->cli, watch->name);
 	watch->watcher = pthread_self();
@@ -93,9 +93,9 @@ int cli_watch(struct cli_watch *watch)
 {
 	struct cli *cli = watch->cli;
 
-	if (begin(watch) != 0)
+	if (begin_watch(watch) != 0)
 		return cli_fail(cli, "%s: cannot start a thread: no resources left", watch->name);
-	look_after(watch);
+	watch_relay(watch);
 	pthread_join(watch->thread, NULL);
 	cli_supervise_end(&watch->supervisor, watch->status >= 0);
 	if (atomic_load(&watch->draw))

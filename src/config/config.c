@@ -64,7 +64,7 @@ static void load_section(struct pr_loading *loading, const struct pr_config_inpu
 		pr_load_value(loading, &wanted, last);
 	}
 	names[count] = NULL;
-	pr_load_check_names(loading, section, map, names);
+	pr_load_check_names(loading, section, map, names, NULL);
 }
 
 static void load_database(struct pr_loading *loading, const char *given, const struct pr_yaml *tree,
@@ -90,7 +90,7 @@ static void load_all(struct pr_loading *loading, const struct pr_config_input *i
 	struct pr_config_value **last = &config->values;
 
 	pr_params_defaults(input->params, input->target);
-	pr_load_check_names(loading, NULL, tree, names);
+	pr_load_check_names(loading, NULL, tree, names, NULL);
 	load_database(loading, input->database, tree, &config->database);
 	load_section(loading, input, tree, "relay", &last);
 	load_section(loading, input, tree, "retention", &last);
@@ -156,7 +156,7 @@ int pr_config_load(const struct pr_config_input *input, struct pr_config **ret,
 				 ? pr_yaml_read(config->file, &config->arena, faults, &tree, err)
 				 : pr_err_nomem(err);
 	}
-	/* Without its tree, nothing can be said about what the file leaves out. */
+	/* Without its tree, nothing is known about what the file leaves out. */
 	if (status >= 0 && (tree || !input->file))
 		load_all(&loading, input, tree, config);
 	return finish(&loading, status, config, ret, err);

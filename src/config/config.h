@@ -35,7 +35,8 @@ struct pr_config_input {
 	const char *database; /* from the command line; NULL: not there */
 	const char *to;	      /* from the command line: then sinks: and routes: are not read */
 	const struct pr_param *params; /* of relay: and retention: */
-	const char *const *given; /* the command line's texts, as params stand; NULL: not there */
+	const char *const
+		*given; /* the command line's texts, in the order of params; NULL: not given */
 	void *target; /* the struct that params fill; its strings live as long as the configuration */
 	const struct pr_config_section *sections; /* ends with name NULL; NULL: none */
 };
@@ -50,7 +51,7 @@ struct pr_config_value {
 	struct pr_config_value *next;
 };
 
-/* A sink or a route, with all that was said about it. */
+/* A sink or a route, with all settings that were given. */
 struct pr_config_part {
 	const char *name; /* of a sink */
 	struct pr_config_value *values;

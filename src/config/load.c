@@ -4,10 +4,12 @@
  *
  * 1. The command line counts before the environment, that before the file, that
  *    before the default; a lower one is not even looked at.
- * 2. The value of ${NAME}, and of a name that implies a secret, is only in text,
+ * 2. The value of ${NAME} and ${credential:NAME}, and of a name that implies a secret, is only in text,
  *    never in shown and never in a fault.
  */
 #include "config/load.h"
+
+#include "config/credential.h"
 
 #include "base/text.h"
 #include "base/url.h"
@@ -18,6 +20,7 @@
 #include <unistd.h>
 
 static const char stars[] = "***";
+static const char credential_start[] = "${credential:";
 
 char *pr_load_printf(struct pr_loading *loading, const char *format, ...)
 {
@@ -62,7 +65,7 @@ const struct pr_yaml *pr_load_want(struct pr_loading *loading, const char *path,
 }
 
 void pr_load_check_names(struct pr_loading *loading, const char *section, const struct pr_yaml *map,
-			 const char *const *names)
+			 const char *const *names, const char *advice)
 {
 	for (const struct pr_yaml *node = map ? map->first : NULL; node; node = node->next) {
 		const char *path = pr_load_printf(loading, "%s%s%s", section ? section : "",
@@ -79,8 +82,8 @@ void pr_load_check_names(struct pr_loading *loading, const char *section, const 
 			pr_fault(loading->faults, "%s:%d: %s: unknown; did you mean %s?",
 				 loading->file, node->line, path, nearest);
 		else
-			pr_fault(loading->faults, "%s:%d: %s: unknown", loading->file, node->line,
-				 path);
+			pr_fault(loading->faults, "%s:%d: %s: unknown; %s", loading->file,
+				 node->line, path, advice ? advice : "see postroom.yaml(5)");
 	}
 }
 
@@ -129,15 +132,39 @@ static void keep_variable(struct pr_loading *loading, const char *name)
 	loading->variables = variable;
 }
 
+/* ${credential:NAME} at text; returns what follows it, or NULL with the reason in *ret_why. */
+static const char *expand_credential(struct pr_loading *loading, const char *text,
+				     struct pr_buf *out, const char **ret_why)
+{
+	struct pr_err err = { 0 };
+	const char *at = text + strlen(credential_start);
+	size_t len = pr_credential_name_length(at);
+	const char *name;
+
+	if (len == 0 || at[len] != '}') {
+		*ret_why = "${credential: wants the name of a credential and a }; the name has "
+			   "letters, digits, _, - and .";
+		return NULL;
+	}
+	name = pr_load_printf(loading, "%.*s", (int)len, at);
+	if (!name)
+		return NULL;
+	if (pr_credential_read(name, out, &err) < 0) {
+		*ret_why = pr_load_printf(loading, "%s", err.text);
+		return NULL;
+	}
+	return at + len + 1;
+}
+
 /* ${NAME} at text; returns what follows it, or NULL with the reason in *ret_why. */
-static const char *expand_one(struct pr_loading *loading, const char *text, struct pr_buf *out,
-			      struct pr_buf *shown, const char **ret_why)
+static const char *expand_variable(struct pr_loading *loading, const char *text, struct pr_buf *out,
+				   const char **ret_why)
 {
 	size_t len = name_length(text + 2);
 	const char *name, *value;
 
 	if (len == 0 || text[2 + len] != '}') {
-		*ret_why = "${ wants the name of an environment variable and a }; for the two "
+		*ret_why = "${ needs the name of an environment variable and a }; for the two "
 			   "characters themselves write $${";
 		return NULL;
 	}
@@ -151,7 +178,6 @@ static const char *expand_one(struct pr_loading *loading, const char *text, stru
 		return NULL;
 	}
 	pr_buf_puts(out, value);
-	pr_buf_puts(shown, stars);
 	return text + 2 + len + 1;
 }
 
@@ -167,8 +193,12 @@ static bool expand(struct pr_loading *loading, const struct pr_yaml *node,
 			pr_buf_puts(&out, "${");
 			pr_buf_puts(&shown, "${");
 			at += 3;
+		} else if (strncmp(at, credential_start, strlen(credential_start)) == 0) {
+			at = expand_credential(loading, at, &out, &why);
+			pr_buf_puts(&shown, stars);
 		} else if (strncmp(at, "${", 2) == 0) {
-			at = expand_one(loading, at, &out, &shown, &why);
+			at = expand_variable(loading, at, &out, &why);
+			pr_buf_puts(&shown, stars);
 		} else {
 			pr_buf_putc(&out, *at);
 			pr_buf_putc(&shown, *at++);
@@ -215,7 +245,7 @@ static void check_variable(struct pr_loading *loading, const char *name)
 	if (nearest)
 		pr_fault(loading->faults, "$%s: unknown; did you mean $%s?", name, nearest);
 	else
-		pr_fault(loading->faults, "$%s: unknown", name);
+		pr_fault(loading->faults, "$%s: unknown; unset it, or see postroom.yaml(5)", name);
 }
 
 void pr_load_check_variables(struct pr_loading *loading, const char *section)

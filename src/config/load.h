@@ -34,12 +34,12 @@ void pr_load_value(struct pr_loading *loading, const struct pr_wanted *wanted,
 
 /* Every member of a map must be one of names, which end in NULL. */
 void pr_load_check_names(struct pr_loading *loading, const char *section, const struct pr_yaml *map,
-			 const char *const *names);
+			 const char *const *names, const char *advice);
 
 /* Every variable that begins like one of a section must be one of those that were asked for. */
 void pr_load_check_variables(struct pr_loading *loading, const char *section);
 
-/* A table's names as they stand in files, added to names, which has room for PR_NAMES_MAX and a NULL. */
+/* Adds a table's names, as files contain them, to names, which has room for PR_NAMES_MAX and a NULL. */
 #define PR_NAMES_MAX 127
 void pr_load_add_names(struct pr_loading *loading, const struct pr_param *params,
 		       const char **names);

@@ -88,7 +88,7 @@ static bool is_list(const struct pr_config_value *value)
 	       pr_param_same_name(value->param->name, value->name);
 }
 
-static bool goes_on(const struct pr_config_value *value)
+static bool is_continued(const struct pr_config_value *value)
 {
 	return is_list(value) && value->next && value->next->param == value->param;
 }
@@ -105,7 +105,7 @@ static const struct pr_config_value *put_line(struct pr_buf *out, const char *be
 		return value;
 	pr_buf_printf(out, "%s%s: %s", before, value->name, is_list(value) ? "[" : "");
 	put_scalar(out, text);
-	while (goes_on(value)) {
+	while (is_continued(value)) {
 		value = value->next;
 		pr_buf_puts(out, ", ");
 		put_scalar(out, value->shown);
@@ -213,7 +213,7 @@ static const struct pr_config_value *put_member(struct pr_buf *out,
 		pr_buf_printf(out, "%lld", strtoll(text, NULL, 10));
 	else
 		pr_json_put_string(out, text);
-	while (goes_on(value)) {
+	while (is_continued(value)) {
 		value = value->next;
 		pr_buf_putc(out, ',');
 		pr_json_put_string(out, value->shown);
@@ -237,7 +237,7 @@ static void put_members(struct pr_buf *out, const struct pr_config_value *value,
 static void put_sources(struct pr_buf *out, const struct pr_config_value *value)
 {
 	for (; value; value = value->next) {
-		if (goes_on(value))
+		if (is_continued(value))
 			continue;
 		put_comma(out);
 		pr_json_put_string(out, value->path);

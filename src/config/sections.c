@@ -2,6 +2,8 @@
 /* Sections with tables of their own: admin: and the maps of health:. */
 #include "config/load.h"
 
+#include "base/assert.h"
+
 #include <string.h>
 
 /* The map of "health.backlog" in the file; NULL: it has none. */
@@ -37,11 +39,12 @@ static void load_one(struct pr_loading *loading, const struct pr_config_section 
 			.target = section->target,
 		};
 
+		pr_assert(count < PR_NAMES_MAX);
 		names[count++] = wanted.name;
 		pr_load_value(loading, &wanted, last);
 	}
 	names[count] = NULL;
-	pr_load_check_names(loading, section->name, map, names);
+	pr_load_check_names(loading, section->name, map, names, NULL);
 }
 
 /* A map that holds maps, as health: does: each is a section, and nothing else is in it. */
@@ -64,7 +67,7 @@ static void check_parents(struct pr_loading *loading, const struct pr_config_sec
 	names[count] = NULL;
 	if (!parent)
 		return;
-	pr_load_check_names(loading, parent, find_map(loading, tree, parent), names);
+	pr_load_check_names(loading, parent, find_map(loading, tree, parent), names, NULL);
 	pr_load_check_variables(loading, parent);
 }
 

@@ -61,23 +61,19 @@ static void load_open(struct pr_loading *loading, struct pr_wanted wanted,
 	}
 }
 
-/* All of a table's values but those that another table has taken. */
-static void load_table(struct pr_loading *loading, const char *section, const struct pr_yaml *map,
-		       const struct pr_param *params, const struct pr_param *taken, void *target,
+/* All of a table's values but those that another table has taken. section has no name yet. */
+static void load_table(struct pr_loading *loading, const struct pr_wanted *section,
+		       const struct pr_param *params, const struct pr_param *taken,
 		       struct pr_config_value ***last)
 {
 	const char *names[PR_NAMES_MAX + 1] = { NULL };
 
 	pr_load_add_names(loading, params, names);
 	for (size_t i = 0; names[i]; i++) {
-		const struct pr_wanted wanted = {
-			.section = section,
-			.name = names[i],
-			.param = &params[i],
-			.map = map,
-			.target = target,
-		};
+		struct pr_wanted wanted = *section;
 
+		wanted.name = names[i];
+		wanted.param = &params[i];
 		if (taken && pr_param_find(taken, names[i]))
 			continue;
 		if (strchr(names[i], '*'))
@@ -132,8 +128,12 @@ static void check_url(struct pr_loading *loading, const struct pr_sink_ops *ops,
 		pr_err_set(&err, status, "a variable in it has a value that does not fit there");
 	if (status == POSTROOM_NOMEM)
 		loading->nomem = true;
+	else if (status < 0 && strncmp(value->where, "--", 2) == 0)
+		pr_fault(loading->faults, "%s: %s; run `postroom sinks %s`", value->where, err.text,
+			 ops->schemes[0]);
 	else if (status < 0)
-		pr_fault(loading->faults, "%s: %s: %s", value->where, value->path, err.text);
+		pr_fault(loading->faults, "%s: %s: %s; run `postroom sinks %s`", value->where,
+			 value->path, err.text, ops->schemes[0]);
 }
 
 /* Settings in the URL are not defaults, and must not be printed as such. */
@@ -193,7 +193,7 @@ static void load_settings(struct pr_loading *loading, const char *path, const st
 		if (strcmp(url->text, url->shown) != 0)
 			pr_err_set(&err, POSTROOM_INVALID,
 				   "it does not begin with a sink's name, which postroom sinks "
-				   "lists; look at the variable in it");
+				   "lists; check the variable in it");
 		pr_fault(loading->faults, "%s: %s: %s", url->where, url->path, err.text);
 		return;
 	}
@@ -204,10 +204,12 @@ static void load_settings(struct pr_loading *loading, const char *path, const st
 	}
 	pr_load_add_names(loading, common_params, names);
 	pr_load_add_names(loading, ops->params, names);
-	pr_load_check_names(loading, path, map, names);
+	pr_load_check_names(loading, path, map, names,
+			    pr_load_printf(loading, "run `postroom sinks %s`", ops->schemes[0]));
 	pr_params_defaults(ops->params, scratch);
 	check_url(loading, ops, url, scratch);
-	load_table(loading, path, map, ops->params, common_params, scratch, &last);
+	load_table(loading, &(struct pr_wanted){ .section = path, .map = map, .target = scratch },
+		   ops->params, common_params, &last);
 	collect_settings(loading, *first, sink);
 	if (!ops->verbatim)
 		drop_defaults(url, *first);
@@ -241,7 +243,8 @@ static void load_sink(struct pr_loading *loading, const struct pr_yaml *node,
 	map = pr_load_want(loading, path, node, PR_YAML_MAP);
 	if (!map && !node->empty)
 		return;
-	load_table(loading, path, map, common_params, NULL, &common, &last);
+	load_table(loading, &(struct pr_wanted){ .section = path, .map = map, .target = &common },
+		   common_params, NULL, &last);
 	url = find_value(part->values, "url");
 	if (url && url->text) {
 		sink->url = url->text;
@@ -250,7 +253,7 @@ static void load_sink(struct pr_loading *loading, const struct pr_yaml *node,
 		load_settings(loading, path, map, url, last, sink);
 	} else if (!map || !pr_yaml_find(map, "url")) {
 		pr_fault(loading->faults,
-			 "%s:%d: %s: has no url; say where it is, as in url: \"file:out.ndjson\"",
+			 "%s:%d: %s: has no url; give it one, as in url: \"file:out.ndjson\"",
 			 loading->file, node->line, path);
 	}
 }
@@ -298,8 +301,9 @@ static void load_route(struct pr_loading *loading, const struct pr_yaml *node,
 	if (!map && !node->empty)
 		return;
 	pr_load_add_names(loading, route_params, names);
-	pr_load_check_names(loading, path, map, names);
-	load_table(loading, path, map, route_params, NULL, &texts, &last);
+	pr_load_check_names(loading, path, map, names, NULL);
+	load_table(loading, &(struct pr_wanted){ .section = path, .map = map, .target = &texts },
+		   route_params, NULL, &last);
 	route->ns = texts.ns;
 	route->topic = texts.topic;
 	sink = find_value(part->values, "sink");

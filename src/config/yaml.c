@@ -81,8 +81,8 @@ static void report_syntax(struct reader *reader)
 		pr_fault(reader->faults, "%s: byte %zu: %s; the file has to be UTF-8", reader->file,
 			 parser->problem_offset, problem);
 	else if (parser->error == YAML_SCANNER_ERROR && is_tabbed(reader->text, line))
-		pr_fault(reader->faults, "%s:%d: a tab; YAML is indented with blanks", reader->file,
-			 line);
+		pr_fault(reader->faults, "%s:%d: a tab is not allowed; indent YAML with spaces",
+			 reader->file, line);
 	else
 		pr_fault(reader->faults, "%s:%d: %s%s%s", reader->file, line,
 			 parser->context ? parser->context : "", parser->context ? ", " : "",
@@ -171,7 +171,8 @@ static bool read_members(struct reader *reader, struct pr_yaml *node, int depth)
 		if (!read_node(reader, depth + 1, last) || !advance(reader))
 			return false;
 		if (before) {
-			pr_fault(reader->faults, "%s:%d: %s: stands in line %d already",
+			pr_fault(reader->faults,
+				 "%s:%d: %s: is in line %d already; remove one of them",
 				 reader->file, line, name, before->line);
 			*last = NULL;
 			continue;
@@ -231,7 +232,8 @@ static bool read_stream(struct reader *reader, struct pr_yaml **ret)
 	if (!advance(reader) || !advance(reader))
 		return false;
 	if (reader->event.type == YAML_STREAM_END_EVENT) {
-		pr_fault(reader->faults, "%s: there is nothing in it", reader->file);
+		pr_fault(reader->faults, "%s: is empty; postroom.yaml(5) has an example",
+			 reader->file);
 		return false;
 	}
 	if (!advance(reader) || !read_node(reader, 0, ret))
@@ -279,9 +281,13 @@ static bool slurp(const char *file, struct pr_buf *text, struct pr_faults *fault
 			break;
 	}
 	if (n < 0)
-		pr_fault(faults, "%s: cannot be read: %s", file, strerror(errno));
+		pr_fault(faults, "%s: cannot be read: %s; name another file with --config", file,
+			 strerror(errno));
 	else if (text->len > PR_YAML_BYTES_MAX)
-		pr_fault(faults, "%s: is larger than 1 MiB; that is no configuration", file);
+		pr_fault(
+			faults,
+			"%s: is larger than 1 MiB, the limit of a configuration; name another file",
+			file);
 	if (fd >= 0)
 		close(fd);
 	return n >= 0 && text->len <= PR_YAML_BYTES_MAX;

@@ -75,9 +75,9 @@ static int prepare_database(const struct pr_consume_config *config, struct pr_er
 	int status = pr_store_open(&store_config, &store, err);
 
 	if (status >= 0 && config->statement)
-		status = store->ops->check_statement(store, config->statement, err);
+		status = pr_store_check_statement(store, config->statement, err);
 	if (status >= 0 && config->accept_replay)
-		status = store->ops->forget_sources(store, config->relay.scope.ns, err);
+		status = pr_store_delete_sources(store, config->relay.scope.ns, err);
 	pr_store_close(store);
 	return status;
 }

@@ -146,7 +146,7 @@ static bool pause_before_retry(struct pr_intake *intake)
 	return pr_stop_wait(intake->stop, ms);
 }
 
-static int connect_store(struct pr_intake *intake, struct pr_err *err)
+static int connect_intake(struct pr_intake *intake, struct pr_err *err)
 {
 	const struct pr_relay_config *relay = &intake->config->relay;
 	const struct pr_store_config config = {
@@ -165,7 +165,7 @@ static int connect_store(struct pr_intake *intake, struct pr_err *err)
 		return POSTROOM_OK;
 	status = pr_store_open(&config, &intake->store, err);
 	if (status >= 0)
-		status = intake->store->ops->check_compatible(intake->store, err);
+		status = intake->store->ops->check_schema(intake->store, PR_SCHEMA_COMPATIBLE, err);
 	if (status < 0) {
 		pr_store_close(intake->store);
 		intake->store = NULL;
@@ -272,15 +272,18 @@ static int insert_part(struct pr_intake *intake, struct pr_incoming_event *incom
 		       size_t n, size_t *ret_at, struct pr_err *err)
 {
 	const struct pr_consume_config *config = intake->config;
+	const struct pr_inbox_insert insert = { .handler = config->relay.scope.ns,
+						.statement = config->statement,
+						.order = order_of(config),
+						.events = incoming_events,
+						.count = n };
 	int status;
 
 	pr_watchdog_feed(&intake->watchdog, 0);
-	status = connect_store(intake, err);
+	status = connect_intake(intake, err);
 	if (status < 0)
 		return status;
-	return intake->store->ops->inbox_insert(intake->store, config->relay.scope.ns,
-						config->statement, order_of(config),
-						incoming_events, n, ret_at, err);
+	return intake->store->ops->inbox_insert(intake->store, &insert, ret_at, err);
 }
 
 /* Any other failure is not the event's: it is retried on another connection until it succeeds. */
@@ -334,10 +337,10 @@ static int insert_all(struct pr_intake *intake, size_t total, struct pr_err *err
 }
 
 /* POSTROOM_SINK: the consumer must stop. */
-static int refuse_replay(struct pr_intake *intake, struct pr_err *err)
+static int check_replay(struct pr_intake *intake, struct pr_err *err)
 {
 	for (;;) {
-		int status = connect_store(intake, err);
+		int status = connect_intake(intake, err);
 
 		pr_watchdog_feed(&intake->watchdog, 0);
 		if (status >= 0)
@@ -415,7 +418,7 @@ static int run_pass(struct pr_intake *intake, struct pr_err *err)
 	intake->extended_us = pr_mono_us();
 	intake->unacked = true;
 	if (status >= 0)
-		status = refuse_replay(intake, err);
+		status = check_replay(intake, err);
 	if (status >= 0)
 		status = insert_all(intake, intake->events.count, err);
 	intake->unacked = false;
@@ -431,7 +434,7 @@ static int run_pass(struct pr_intake *intake, struct pr_err *err)
 
 static int read_until_stopped(struct pr_intake *intake, struct pr_err *err)
 {
-	int64_t heard_us = pr_mono_us();
+	int64_t received_us = pr_mono_us();
 
 	while (!pr_stop_requested(intake->stop)) {
 		int status = run_pass(intake, err);
@@ -451,8 +454,8 @@ static int read_until_stopped(struct pr_intake *intake, struct pr_err *err)
 			pause_before_retry(intake);
 		}
 		if (status < 0 || intake->events.count > 0)
-			heard_us = pr_mono_us();
-		else if (intake->config->drain && pr_mono_us() - heard_us >= WATCHDOG_MS * 1000)
+			received_us = pr_mono_us();
+		else if (intake->config->drain && pr_mono_us() - received_us >= WATCHDOG_MS * 1000)
 			return POSTROOM_OK;
 	}
 	return POSTROOM_OK;

@@ -133,8 +133,8 @@ static int load_positions(struct pr_replay *replay, struct postroom_store *store
 
 	for (size_t i = 0; i < replay->count; i++)
 		replay->positions[i].purged[0] = '\0';
-	status = store->ops->read_sources(store, replay->handler, add_position, replay,
-					  &replay->purged_us, err);
+	status = pr_store_read_sources(store, replay->handler, add_position, replay,
+				       &replay->purged_us, err);
 	if (status >= 0)
 		replay->read_us = pr_mono_us();
 	return status;
@@ -267,8 +267,8 @@ int pr_replay_save(struct pr_replay *replay, struct postroom_store *store, struc
 								     .position = mark->passed };
 	}
 	if (count > 0)
-		status = store->ops->record_sources(
-			store, replay->handler, period_of(replay->retention_ms), list, count, err);
+		status = pr_store_record_sources(store, replay->handler,
+						 period_of(replay->retention_ms), list, count, err);
 	free(list);
 	for (size_t i = 0; i < replay->count && status >= 0; i++)
 		replay->positions[i].unsaved = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notices that a broker delivers events once more after the inbox has purged them, as when a
+ * Notices that a broker redelivers events after the inbox has purged them, as when a
  * consumer group was deleted or its offsets have expired.
  *
  * An event is refused if all of this holds:

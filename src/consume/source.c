@@ -50,6 +50,21 @@ static int unknown(const char *scheme, struct pr_err *err)
 			  scheme, list);
 }
 
+/* If no name is near the given one, the error lists all of them. */
+static void add_known(const struct pr_param *params, const char *name, struct pr_err *err)
+{
+	char list[300] = "";
+	size_t used = 0;
+
+	if (pr_param_find(params, name) || pr_param_nearest(params, name))
+		return;
+	for (const struct pr_param *param = params; param->name && used < sizeof(list); param++)
+		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "",
+					 param->name);
+	pr_err_set(err, err->status, "unknown setting \"%.60s\"; %s%s", name,
+		   used ? "known: " : "it has no settings", list);
+}
+
 static int set_up(struct pr_source *source, const char *url, struct pr_err *err)
 {
 	const struct pr_param *params = source->ops->params;
@@ -61,8 +76,10 @@ static int set_up(struct pr_source *source, const char *url, struct pr_err *err)
 		const struct pr_url_setting *setting = &source->url.settings[i];
 
 		status = pr_params_set(params, source, setting->name, setting->value, err);
-		if (status < 0)
+		if (status < 0) {
+			add_known(params, setting->name, err);
 			pr_err_prefix(err, "%s", source->ops->schemes[0]);
+		}
 	}
 	if (status == POSTROOM_INVALID)
 		status = err->status = POSTROOM_SINK;

@@ -16,8 +16,8 @@ struct statement_sink {
 	struct postroom_store *store; /* NULL during an outage of the database */
 };
 
-static int connect_store(struct statement_sink *sink, const struct pr_flight *flight,
-			 struct pr_err *err)
+static int connect_handler(struct statement_sink *sink, const struct pr_flight *flight,
+			   struct pr_err *err)
 {
 	const struct pr_relay_config *relay = &sink->config->relay;
 	const struct pr_store_config config = {
@@ -37,7 +37,7 @@ static void apply(struct statement_sink *sink, postroom_delivery *job,
 		  const struct pr_flight *flight)
 {
 	struct pr_err err = { 0 };
-	int status = connect_store(sink, flight, &err);
+	int status = connect_handler(sink, flight, &err);
 
 	if (status >= 0)
 		status = sink->store->ops->apply(sink->store, sink->config->statement, job, &err);

@@ -262,7 +262,9 @@ static int open_stdin(struct pr_source *source, struct pr_err *err)
 				  "stdin: takes nothing after the colon; to read a file write "
 				  "--from - <FILE");
 	if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY)
-		return pr_err_set(err, POSTROOM_SINK, "stdin: is closed and cannot be read");
+		return pr_err_set(err, POSTROOM_SINK,
+				  "stdin: is closed and cannot be read; "
+				  "redirect it, as in --from - <FILE");
 	in->text.max = LINE_MAX_BYTES;
 	in->ended = atomic_flag_test_and_set(&taken);
 	in->owner = !in->ended;

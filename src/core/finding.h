@@ -5,12 +5,14 @@
  *
  * A check begins, reports any number of findings, and ends. One that reports none is ok.
  * The texts of a finding are built piece by piece; it is passed on when the next one
- * begins or the check ends. Without memory a text is cut short; no finding is lost.
+ * begins or the check ends. Without memory, or past 64 KB, a text is cut short and a command is
+ * left out, because a part of it may do harm; no finding is lost.
  */
 #ifndef PR_CORE_FINDING_H
 #define PR_CORE_FINDING_H
 
 #include "base/buf.h"
+#include "base/stop.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,14 +46,16 @@ struct pr_checkup {
 	void *context;
 	int64_t until_us; /* monotonic: checks that have not begun by then are skipped; 0: no
 			   * limit */
+	const struct pr_stop *stop; /* requested: all further checks are skipped; NULL: none */
 
 	const char *check, *title; /* name of the running check; NULL: none */
+	const char *subject;	   /* of the running check, such as a sink; NULL: none */
 	enum pr_level level;	   /* severity of the finding that is being built */
 	bool building, any;
 	struct pr_buf texts[4]; /* title, detail, advice, command */
 };
 
-/* False: the time limit has passed, and the check was reported as skipped. */
+/* False: a stop was requested or the time limit has passed; the check was reported as skipped. */
 bool pr_check_begin(struct pr_checkup *checkup, const char *check, const char *title);
 void pr_check_end(struct pr_checkup *checkup);
 
@@ -64,6 +68,12 @@ void pr_found_advice(struct pr_checkup *checkup, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 void pr_found_command(struct pr_checkup *checkup, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+
+/*
+ * Adds a word to a command for the shell, quoted if necessary. Names of topics, streams, files
+ * and roles come from others: a command that is copied must not run what is in them.
+ */
+void pr_found_command_word(struct pr_checkup *checkup, const char *word);
 
 /* Reports that the running check cannot be done: why, and who can change that. */
 void pr_found_skipped(struct pr_checkup *checkup, const char *why, const char *advice);

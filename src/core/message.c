@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/message.h"
 
+#include "base/assert.h"
 #include "base/text.h"
 
 #include <string.h>
 #include <strings.h>
-
-static bool has_control(const char *text)
-{
-	for (; *text; text++) {
-		if ((unsigned char)*text < 0x20 || *text == 0x7f)
-			return true;
-	}
-	return false;
-}
 
 int pr_text_check(const char *field, const char *text, size_t max, struct pr_err *err)
 {
@@ -35,7 +27,7 @@ int pr_name_check(const char *field, const char *text, size_t max, struct pr_err
 {
 	int status = pr_text_check(field, text, max, err);
 
-	if (status >= 0 && text && has_control(text))
+	if (status >= 0 && text && pr_text_has_control(text))
 		status = pr_err_set(err, POSTROOM_INVALID, "%s must not contain control characters",
 				    field);
 	return status;
@@ -129,6 +121,7 @@ static bool begins_with_tenant(const char *key, const char *tenant)
 	for (const char *c = tenant; *c; c++) {
 		if (*c != '-')
 			bare[n++] = *c;
+		pr_assert(n < sizeof(bare));
 	}
 	bare[n] = '\0';
 	return (strncasecmp(key, tenant, 36) == 0 && key[36] == '/') ||

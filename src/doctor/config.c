@@ -82,20 +82,31 @@ static void check_unused(const struct pr_relay_config *relay, struct pr_checkup 
 	pr_check_end(checkup);
 }
 
-/* Reports a file that others may read. content: the secret in it. */
+/* Reports a file that others may change, or read. content: the secret in it; NULL: none. */
 static void check_mode(const char *path, const char *content, struct pr_checkup *checkup)
 {
+	bool writable, readable;
 	struct stat there;
 
-	if (stat(path, &there) < 0 || !S_ISREG(there.st_mode) || !(there.st_mode & S_IROTH))
+	if (stat(path, &there) < 0 || !S_ISREG(there.st_mode))
 		return;
-	pr_found(checkup, PR_LEVEL_WARNING, "Everybody on this host can read %s", path);
-	pr_found_detail(checkup,
-			"It contains %s. Its readers can publish or read messages as the "
-			"relay.",
-			content);
+	writable = there.st_mode & S_IWOTH;
+	readable = content && (there.st_mode & S_IROTH);
+	if (!writable && !readable)
+		return;
+	pr_found(checkup, PR_LEVEL_WARNING, "All users of this host can %s %s",
+		 writable ? "change" : "read", path);
+	if (writable)
+		pr_found_detail(checkup, "Its writers can send messages elsewhere, or run commands "
+					 "as the relay.");
+	else
+		pr_found_detail(checkup,
+				"It contains %s. Its readers can publish or read messages as the "
+				"relay.",
+				content);
 	pr_found_advice(checkup, "The owner of the file, or root, runs the command.");
-	pr_found_command(checkup, "chmod o-rwx '%s'", path);
+	pr_found_command(checkup, "chmod o-rwx ");
+	pr_found_command_word(checkup, path);
 }
 
 static bool is_secret_file(const char *name)
@@ -118,8 +129,8 @@ static void check_secrets(const struct pr_doctor_config *config, struct pr_check
 
 	if (!pr_check_begin(checkup, "secrets", "Secrets are private"))
 		return;
-	if (config->file && config->file_has_secrets)
-		check_mode(config->file, "passwords", checkup);
+	if (config->file)
+		check_mode(config->file, config->file_has_secrets ? "passwords" : NULL, checkup);
 	for (size_t i = 0; i < relay->sink_count; i++) {
 		const struct pr_relay_sink *sink = &relay->sinks[i];
 
@@ -140,7 +151,7 @@ static void check_token(const char *name, const char *token, struct pr_checkup *
 		return;
 	pr_found(checkup, PR_LEVEL_WARNING, "admin.%s has only %zu characters", name,
 		 strlen(token));
-	pr_found_detail(checkup, "Anybody who can connect may guess it, and then read%s messages.",
+	pr_found_detail(checkup, "Anyone who can connect may guess it, and then read%s messages.",
 			strcmp(name, "token") == 0 ? ", retry and delete" : "");
 	pr_found_advice(checkup, "The operator sets a random one, which the command prints.");
 	pr_found_command(checkup, "openssl rand -hex 32");
@@ -157,10 +168,9 @@ static void check_admin(const struct pr_doctor_admin *admin, struct pr_checkup *
 	if (admin->listen && admin->is_public && has_token) {
 		pr_found(checkup, PR_LEVEL_NOTE, "Other hosts can reach the admin server on %s",
 			 admin->listen);
-		pr_found_detail(
-			checkup,
-			"It speaks plain HTTP: everybody who can read the traffic learns the "
-			"token and the messages.");
+		pr_found_detail(checkup,
+				"It uses plain HTTP: anyone who can read the traffic learns the "
+				"token and the messages.");
 		pr_found_advice(checkup,
 				"The operator sets admin.listen to a loopback address behind a "
 				"proxy with TLS, or makes sure that the network is private, as "

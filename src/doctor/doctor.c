@@ -5,7 +5,6 @@
 #include "relay/route.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* After this, checks that have not begun are skipped. */
 #define TOTAL_US ((int64_t)30 * 1000 * 1000)
@@ -20,6 +19,7 @@ static void inspect(struct postroom_store *store, const struct pr_doctor_config 
 		.patience_ms = config->patience_ms ? config->patience_ms : PR_DOCTOR_PATIENCE_MS,
 		.retention_ms = relay->retention_ms,
 		.inbox_retention_ms = relay->inbox_retention_ms,
+		.dedupe_retention_ms = relay->dedupe_retention_ms,
 		.workers = relay->workers,
 		.scope = &relay->scope,
 		.fixed = config->fixed,
@@ -29,7 +29,8 @@ static void inspect(struct postroom_store *store, const struct pr_doctor_config 
 
 	if (pr_store_inspect(store, &inspection, checkup, &err) >= 0)
 		return;
-	pr_check_begin(checkup, "database", "The database can be reached");
+	if (!pr_check_begin(checkup, "database", "The database can be reached"))
+		return;
 	pr_store_explain_failure(relay->url, &err, checkup);
 	pr_check_end(checkup);
 }
@@ -44,23 +45,22 @@ static void check_database(const struct pr_doctor_config *config, struct pr_chec
 		.busy_wait_ms = BUSY_WAIT_MS,
 		.answer_ms = config->fixed ? 0 : ANSWER_MS,
 		.until_us = pr_mono_us() + ANSWER_MS * 1000,
+		.stop = config->stop,
 	};
 	struct postroom_store *store = NULL;
 	struct pr_err err = { 0 };
 
-	if (pr_store_is_embedded(relay->url))
-		pr_sqlite_inspect_file(strncmp(relay->url, "sqlite:", 7) == 0 ? relay->url + 7
-									      : relay->url,
-				       checkup);
+	pr_store_inspect_file(relay->url, checkup);
 	if (rules && relay->route_count > 0)
 		pr_route_rules(relay->routes, relay->route_count, PR_ROUTE_ANY, rules,
 			       &store_config.rules);
-	pr_check_begin(checkup, "database", "The database can be reached");
-	if (pr_store_open(&store_config, &store, &err) < 0)
-		pr_store_explain_failure(relay->url, &err, checkup);
-	else
-		store->until_us = 0;
-	pr_check_end(checkup);
+	if (pr_check_begin(checkup, "database", "The database can be reached")) {
+		if (pr_store_open(&store_config, &store, &err) < 0)
+			pr_store_explain_failure(relay->url, &err, checkup);
+		else
+			store->until_us = 0;
+		pr_check_end(checkup);
+	}
 	if (store)
 		inspect(store, config, checkup);
 	pr_store_close(store);
@@ -69,7 +69,7 @@ static void check_database(const struct pr_doctor_config *config, struct pr_chec
 
 void pr_doctor_run(const struct pr_doctor_config *config, pr_finding_fn fn, void *context)
 {
-	struct pr_checkup checkup = { .fn = fn, .context = context };
+	struct pr_checkup checkup = { .fn = fn, .context = context, .stop = config->stop };
 
 	if (!config->fixed)
 		checkup.until_us = pr_mono_us() + TOTAL_US;

@@ -11,6 +11,7 @@
 #ifndef PR_DOCTOR_DOCTOR_H
 #define PR_DOCTOR_DOCTOR_H
 
+#include "base/stop.h"
 #include "core/finding.h"
 #include "relay/relay.h"
 #include "store/inspect.h"
@@ -33,6 +34,8 @@ struct pr_doctor_config {
 	const char *faults;    /* one per line; NULL: none */
 	bool config_only;      /* neither the database nor a sink is touched */
 	int64_t patience_ms;   /* 0: PR_DOCTOR_PATIENCE_MS */
+	/* Requested: the running check ends, and it and all later ones are skipped. NULL: none. */
+	const struct pr_stop *stop;
 	/* See struct pr_inspection; NULL: repair nothing. */
 	void (*fixed)(void *context, const char *command, const struct pr_err *err);
 	void *fixed_context;

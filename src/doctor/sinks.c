@@ -21,19 +21,22 @@ static void probe(const struct pr_relay_sink *sink, struct pr_checkup *checkup)
 		.arena = &arena,
 		.policy = &policy,
 		.timeout_ms = PROBE_MS,
+		.stop = checkup->stop,
 		.log = &log,
 		.began_us = pr_mono_us(),
 	};
-	char shown[400], title[600], id[100];
+	char shown[400], subject[600], title[620], id[100];
 
 	flight.begin_until_us = flight.began_us + PROBE_MS * 1000;
 	/* A library's messages go into the finding, not to the log. */
 	pr_log_init(&log, -1, PR_LOG_OFF, PR_LOG_TEXT);
 	pr_url_redact(sink->url, shown, sizeof(shown));
 	snprintf(id, sizeof(id), "sink:%s", sink->name ? sink->name : "to");
-	snprintf(title, sizeof(title), "Sink \"%s\" (%s) is reachable",
-		 sink->name ? sink->name : "to", shown);
+	snprintf(subject, sizeof(subject), "Sink \"%s\" (%s)", sink->name ? sink->name : "to",
+		 shown);
+	snprintf(title, sizeof(title), "%s is reachable", subject);
 	if (pr_check_begin(checkup, id, title)) {
+		checkup->subject = subject;
 		pr_sink_probe(sink->url, sink->settings, sink->setting_count, &flight, checkup);
 		pr_check_end(checkup);
 	}

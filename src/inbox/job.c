@@ -84,7 +84,7 @@ static int claim_one(postroom_job *job, const postroom_job_options *options)
 	int status;
 
 	for (;;) {
-		status = pr_store_claim(job->store, &pr_table_inbox, &claim, true, &job->batch);
+		status = pr_store_claim_new(job->store, &pr_table_inbox, &claim, true, &job->batch);
 		if (status < 0)
 			return status;
 		if (job->batch->count > 0)
@@ -124,7 +124,7 @@ static int read_progress(postroom_job *job)
 				      .handler = job->item->ns,
 				      .id = job->item->id };
 	struct pr_err *err = &job->store->err;
-	int status = job->store->ops->show(job->store, &one, keep_progress, job, err);
+	int status = job->store->ops->list(job->store, &one, INT32_MAX, keep_progress, job, err);
 
 	return status < 0 ? status : err->status;
 }
@@ -162,8 +162,8 @@ static int settle_job(postroom_job *job, postroom_verdict verdict, const char *r
 
 	pr_verdict_set(job->item, verdict, &batch->arena, &batch->policy, reason,
 		       reason ? strlen(reason) : 0);
-	return job->store->ops->settle(job->store, &pr_table_inbox, job->item, 1, &batch->policy,
-				       err);
+	return pr_store_settle(job->store, &pr_table_inbox,
+			       &(struct pr_settle){ job->item, 1, &batch->policy }, err);
 }
 
 void postroom_job_free(postroom_job *job)

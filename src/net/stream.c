@@ -27,21 +27,25 @@ static const char *tls_reason(void)
 	return reason ? reason : "no reason given";
 }
 
-static int refuse_file(const char *setting, const char *path, struct pr_err *err)
+static int refuse_file(const char *setting, const char *path, const char *content,
+		       struct pr_err *err)
 {
-	return pr_err_set(err, POSTROOM_SINK, "%s: the file \"%s\" cannot be used: %s", setting,
-			  path, tls_reason());
+	if (access(path, R_OK) < 0)
+		return pr_err_errno(err, POSTROOM_SINK, "%s: cannot read \"%s\"", setting, path);
+	return pr_err_set(err, POSTROOM_SINK, "%s: \"%s\" contains no usable %s in PEM: %s",
+			  setting, path, content, tls_reason());
 }
 
 static int load_files(SSL_CTX *context, const struct pr_tls_files *files, struct pr_err *err)
 {
-	if (files->ca ? SSL_CTX_load_verify_locations(context, files->ca, NULL) != 1
-		      : SSL_CTX_set_default_verify_paths(context) != 1)
-		return refuse_file("ca", files->ca ? files->ca : "(the system's)", err);
+	if (!files->ca && SSL_CTX_set_default_verify_paths(context) != 1)
+		return pr_err_nomem(err);
+	if (files->ca && SSL_CTX_load_verify_locations(context, files->ca, NULL) != 1)
+		return refuse_file("ca", files->ca, "certificate", err);
 	if (files->cert && SSL_CTX_use_certificate_chain_file(context, files->cert) != 1)
-		return refuse_file("cert", files->cert, err);
+		return refuse_file("cert", files->cert, "certificate", err);
 	if (files->key && SSL_CTX_use_PrivateKey_file(context, files->key, SSL_FILETYPE_PEM) != 1)
-		return refuse_file("key", files->key, err);
+		return refuse_file("key", files->key, "key", err);
 	return POSTROOM_OK;
 }
 
@@ -93,14 +97,19 @@ static bool expect_host(SSL *ssl, const char *host)
 	return SSL_set1_host(ssl, host) == 1 && SSL_set_tlsext_host_name(ssl, host) == 1;
 }
 
-int pr_stream_open(struct pr_stream *net_stream, int fd, SSL_CTX *tls, const char *host,
-		   struct pr_err *err)
+int pr_stream_open(struct pr_stream *net_stream, const struct pr_flight *flight,
+		   struct pr_address *to, SSL_CTX *tls, int64_t until_us, struct pr_err *err)
 {
+	int fd;
+	int status = pr_flight_dial(flight, to, until_us, &fd, err);
+
+	if (status != POSTROOM_OK)
+		return status;
 	*net_stream = (struct pr_stream){ .fd = fd };
 	if (!tls)
 		return POSTROOM_OK;
 	net_stream->ssl = SSL_new(tls);
-	if (!net_stream->ssl || !expect_host(net_stream->ssl, host) ||
+	if (!net_stream->ssl || !expect_host(net_stream->ssl, to->host) ||
 	    SSL_set_fd(net_stream->ssl, fd) != 1) {
 		pr_stream_close(net_stream);
 		return pr_err_nomem(err);
@@ -139,7 +148,7 @@ static ssize_t explain_tls(struct pr_stream *net_stream, int result, struct pr_e
 	}
 	if (*net_stream->fault)
 		return pr_err_set(err, POSTROOM_UNAVAILABLE, "TLS: %s", net_stream->fault);
-	return pr_err_set(err, POSTROOM_UNAVAILABLE, "the server closed it");
+	return pr_err_set(err, POSTROOM_UNAVAILABLE, "the server closed the connection");
 }
 
 ssize_t pr_stream_send(struct pr_stream *net_stream, const char *data, size_t len,
@@ -166,7 +175,7 @@ ssize_t pr_stream_flush(struct pr_stream *net_stream, struct pr_buf *out, size_t
 			struct pr_err *err)
 {
 	size_t before = *at;
-	ssize_t gone, n = 1;
+	ssize_t sent, n = 1;
 
 	while (*at < out->len && n > 0) {
 		n = pr_stream_send(net_stream, out->data + *at, out->len - *at, err);
@@ -174,12 +183,12 @@ ssize_t pr_stream_flush(struct pr_stream *net_stream, struct pr_buf *out, size_t
 	}
 	if (n < 0)
 		return n;
-	gone = (ssize_t)(*at - before);
+	sent = (ssize_t)(*at - before);
 	if (*at == out->len) {
 		*at = 0;
 		pr_buf_trim(out);
 	}
-	return gone;
+	return sent;
 }
 
 static ssize_t take_some(struct pr_stream *net_stream, char *data, struct pr_err *err)
@@ -196,7 +205,7 @@ static ssize_t take_some(struct pr_stream *net_stream, char *data, struct pr_err
 	if (n > 0)
 		return n;
 	if (n == 0)
-		return pr_err_set(err, POSTROOM_UNAVAILABLE, "the server closed it");
+		return pr_err_set(err, POSTROOM_UNAVAILABLE, "the server closed the connection");
 	if (errno == EAGAIN || errno == EINTR)
 		return 0;
 	return pr_err_set(err, POSTROOM_UNAVAILABLE, "%s", strerror(errno));

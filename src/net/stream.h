@@ -49,9 +49,12 @@ bool pr_tls_wanted(const struct pr_url *url, const char *const *schemes);
 int pr_tls_open(const struct pr_url *url, const char *const *schemes,
 		const struct pr_tls_files *files, SSL_CTX **ret, struct pr_err *err);
 
-/* The stream owns fd from here on. tls NULL: plain; else the server must prove that it is host. */
-int pr_stream_open(struct pr_stream *net_stream, int fd, SSL_CTX *tls, const char *host,
-		   struct pr_err *err);
+/*
+ * Connects, like pr_flight_dial(). tls NULL: plain. Otherwise the server must prove that it is
+ * to->host; its handshake is part of the first send or receive.
+ */
+int pr_stream_open(struct pr_stream *net_stream, const struct pr_flight *flight,
+		   struct pr_address *to, SSL_CTX *tls, int64_t until_us, struct pr_err *err);
 void pr_stream_close(struct pr_stream *net_stream);
 
 /* Returns how many bytes were sent; 0: none can be sent now. < 0 and the error: the connection is

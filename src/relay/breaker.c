@@ -156,27 +156,27 @@ static void clear_run(struct pr_breaker *breaker)
  */
 static bool extend_run(struct pr_breaker *breaker, const postroom_delivery *item)
 {
-	struct pr_breaker_failures *debt = breaker->run;
-	bool several = debt->seq && (debt[1].seq || debt->seq != item->seq);
+	struct pr_breaker_failures *refund = breaker->run;
+	bool several = refund->seq && (refund[1].seq || refund->seq != item->seq);
 
 	breaker->run_length++;
 	if (several && breaker->run_length >= PR_BREAKER_RUN)
 		return true;
 	/* Fewer than PR_BREAKER_RUN, or all of one message: there is a free entry. */
-	while (debt->seq && debt->seq != item->seq)
-		debt++;
-	debt->seq = item->seq;
-	debt->failures += item->verdict == POSTROOM_FAILED;
+	while (refund->seq && refund->seq != item->seq)
+		refund++;
+	refund->seq = item->seq;
+	refund->failures += item->verdict == POSTROOM_FAILED;
 	return false;
 }
 
 static bool has_refund_due(struct pr_breaker *breaker, const postroom_delivery *item)
 {
 	for (size_t i = 0; i < PR_BREAKER_RUN - 1; i++) {
-		struct pr_breaker_failures *debt = &breaker->to_refund[i];
+		struct pr_breaker_failures *refund = &breaker->to_refund[i];
 
-		if (debt->seq == item->seq && debt->failures > 0) {
-			debt->failures--;
+		if (refund->seq == item->seq && refund->failures > 0) {
+			refund->failures--;
 			return true;
 		}
 	}
@@ -216,10 +216,10 @@ static void expect_own_failure(struct pr_breaker *breaker, const struct pr_break
 {
 	for (size_t i = 0; i < results->count; i++) {
 		const postroom_delivery *item = &results->items[i];
-		int64_t *place = find_refunded(breaker, item->seq);
+		int64_t *entry = find_refunded(breaker, item->seq);
 
-		if (place && item->verdict == POSTROOM_FAILED && !item->charged)
-			*place = -item->seq;
+		if (entry && item->verdict == POSTROOM_FAILED && !item->charged)
+			*entry = -item->seq;
 	}
 }
 

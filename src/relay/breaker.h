@@ -60,7 +60,7 @@
 /* Longest pause that a failing server may request (Retry-After). */
 #define PR_BREAKER_LATER_MAX_MS 300000
 
-/* Failures of one message that have been written down. */
+/* Failures of one message that have been settled. */
 struct pr_breaker_failures {
 	int64_t seq; /* 0: none */
 	int32_t failures;

@@ -97,8 +97,8 @@ int pr_claim_batch(struct pr_worker *worker, int32_t limit, struct pr_err *err)
 	atomic_store(&worker->in_flight, 0);
 	atomic_store(&worker->in_flight_bytes, 0);
 	pr_meter_state(worker, PR_WORKER_CLAIMING);
-	status = worker->store->ops->claim(worker->store, worker->generation->config.table,
-					   &next.claim, next.batch, err);
+	status = pr_store_claim(worker->store, worker->generation->config.table, &next.claim,
+				next.batch, err);
 	pr_meter_store(&worker->relay->metrics, PR_OPERATION_CLAIM, begun_us, status, err);
 	if (status >= 0) {
 		pr_claim_receive(worker, &next);

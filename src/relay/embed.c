@@ -286,6 +286,8 @@ int postroom_relay_metrics(postroom_relay *relay, char *text, size_t size, size_
 
 	if (size > 0)
 		text[0] = '\0';
+	if (ret_needed)
+		*ret_needed = 0;
 	if (!relay->relay)
 		return relay->err.status;
 	/* The embedding program has metrics of its process itself. */
@@ -299,7 +301,7 @@ int postroom_relay_metrics(postroom_relay *relay, char *text, size_t size, size_
 	return POSTROOM_OK;
 }
 
-const char *postroom_relay_error(const postroom_relay *relay)
+const char *postroom_relay_errmsg(const postroom_relay *relay)
 {
 	return relay ? relay->err.text : "out of memory";
 }

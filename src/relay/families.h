@@ -65,7 +65,9 @@ enum pr_family_type { PR_COUNTER, PR_GAUGE, PR_HISTOGRAM };
 	X(CAPPED, GAUGE, "postroom_outbox_backlog_capped", "", \
 	  "1 if a count reached the cap of 100,000") \
 	X(MESSAGES, GAUGE, "postroom_outbox_messages", "topic, status", \
-	  "Messages by topic, counted up to the cap") \
+	  "Messages by topic; of a sample if postroom_topics_capped is 1") \
+	X(TOPICS_CAPPED, GAUGE, "postroom_topics_capped", "", \
+	  "1 if the figures by topic and handler cover only a part of the messages") \
 	X(FAILED_PENDING, GAUGE, "postroom_outbox_failed_pending_messages", "", \
 	  "Messages that failed at least once and wait for a retry") \
 	X(SCHEDULED, GAUGE, "postroom_outbox_scheduled_messages", "", \
@@ -78,8 +80,10 @@ enum pr_family_type { PR_COUNTER, PR_GAUGE, PR_HISTOGRAM };
 	  "Size of the outbox with its indexes") \
 	X(DEAD_TUPLES, GAUGE, "postroom_outbox_dead_tuples", "", \
 	  "Estimate of PostgreSQL for deleted rows not yet vacuumed") \
+	X(REJECTED, GAUGE, "postroom_adopt_rejected_rows", "", \
+	  "Rows of adopted tables that cannot be messages, counted up to the cap") \
 	X(INBOX, GAUGE, "postroom_inbox_messages", "handler, status", \
-	  "Messages in the inbox by handler, counted up to the cap") \
+	  "Messages in the inbox by handler; of a sample if postroom_topics_capped is 1") \
 	X(INBOX_OLDEST, GAUGE, "postroom_inbox_oldest_age_seconds", "", \
 	  "Age of the oldest due message in the inbox; 0 if none is due") \
 	X(EVENTS, COUNTER, "postroom_handler_events", "handler, outcome", \

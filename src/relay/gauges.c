@@ -118,8 +118,8 @@ static int collect(struct pr_worker *janitor, struct pr_err *err)
 	gathering.groups = calloc(GROUPS_MAX, sizeof(*gathering.groups));
 	if (!gathering.groups)
 		return pr_err_nomem(err);
-	status = pr_store_collect(janitor->store, PR_GAUGES_CAP, &gauges, add_group, &gathering,
-				  err);
+	status = janitor->store->ops->collect(janitor->store, PR_GAUGES_CAP, &gauges, add_group,
+					      &gathering, err);
 	pr_meter_store(metrics, PR_OPERATION_COLLECT, begun_us, status, err);
 	if (status >= 0 && gathering.names.failed)
 		status = pr_err_nomem(err);

@@ -49,14 +49,16 @@ static int sweep_table(struct pr_worker *worker, int64_t *ret, struct pr_err *er
 	return POSTROOM_OK;
 }
 
-/* Returns status. */
-static int count_purged(struct pr_worker *worker, enum pr_purged kind, int64_t begun_us,
-			int64_t count, int status, struct pr_err *err)
+static int purge_rows(struct pr_worker *worker, enum pr_purged kind, const postroom_filter *old,
+		      int64_t *ret, struct pr_err *err)
 {
+	const struct pr_purge purge = { .filter = old, .limit = AT_ONCE, .exclusive = true };
 	struct pr_metrics *metrics = &worker->relay->metrics;
+	int64_t begun_us = pr_mono_us();
+	int status = worker->store->ops->purge(worker->store, &purge, ret, err);
 
 	if (status >= 0)
-		pr_count(&metrics->purged[kind], count);
+		pr_count(&metrics->purged[kind], *ret);
 	return pr_meter_store(metrics, PR_OPERATION_PURGE, begun_us, status, err);
 }
 
@@ -73,10 +75,7 @@ static int purge_status(struct pr_worker *worker, enum pr_purged kind, int64_t a
 		.older_than_ms = after_ms,
 	};
 
-	int64_t begun_us = pr_mono_us();
-	int status = worker->store->ops->purge(worker->store, &old, AT_ONCE, true, ret, err);
-
-	return count_purged(worker, kind, begun_us, *ret, status, err);
+	return purge_rows(worker, kind, &old, ret, err);
 }
 
 static int purge_delivered(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
@@ -93,9 +92,15 @@ static int purge_dead(struct pr_worker *worker, int64_t *ret, struct pr_err *err
 
 static int purge_dedupe_keys(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 {
-	return worker->store->ops->forget(worker->store,
-					  worker->generation->config.dedupe_retention_ms, AT_ONCE,
-					  true, ret, err);
+	const postroom_filter old = {
+		.size = sizeof(old),
+		.older_than_ms = worker->generation->config.dedupe_retention_ms,
+	};
+	const struct pr_purge purge = {
+		.of = PR_PURGE_DEDUPE_KEYS, .filter = &old, .limit = AT_ONCE, .exclusive = true
+	};
+
+	return worker->store->ops->purge(worker->store, &purge, ret, err);
 }
 
 static int purge_completed(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
@@ -106,10 +111,8 @@ static int purge_completed(struct pr_worker *worker, int64_t *ret, struct pr_err
 		.status = "completed",
 		.older_than_ms = worker->generation->config.inbox_retention_ms,
 	};
-	int64_t begun_us = pr_mono_us();
-	int status = worker->store->ops->purge(worker->store, &old, AT_ONCE, true, ret, err);
 
-	return count_purged(worker, PR_PURGED_COMPLETED, begun_us, *ret, status, err);
+	return purge_rows(worker, PR_PURGED_COMPLETED, &old, ret, err);
 }
 
 static int purge_dead_jobs(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
@@ -121,17 +124,21 @@ static int purge_dead_jobs(struct pr_worker *worker, int64_t *ret, struct pr_err
 		.handler = worker->generation->config.scope.ns,
 		.older_than_ms = worker->generation->config.dead_retention_ms,
 	};
-	int64_t begun_us = pr_mono_us();
-	int status = worker->store->ops->purge(worker->store, &old, AT_ONCE, true, ret, err);
 
-	return count_purged(worker, PR_PURGED_DEAD, begun_us, *ret, status, err);
+	return purge_rows(worker, PR_PURGED_DEAD, &old, ret, err);
 }
 
 /* Attempts of messages that were deleted as soon as they were delivered, or by hand. */
-static int tidy_attempts(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
+static int purge_attempts(struct pr_worker *worker, int64_t *ret, struct pr_err *err)
 {
-	return worker->store->ops->tidy_attempts(worker->store, worker->generation->config.table,
-						 AT_ONCE, ret, err);
+	bool outbox = worker->generation->config.table == &pr_table_outbox;
+	const postroom_filter all = {
+		.size = sizeof(all),
+		.table = outbox ? POSTROOM_OUTBOX : POSTROOM_INBOX,
+	};
+	const struct pr_purge purge = { .of = PR_PURGE_ATTEMPTS, .filter = &all, .limit = AT_ONCE };
+
+	return worker->store->ops->purge(worker->store, &purge, ret, err);
 }
 
 /* True: there was no time for the remaining rows. */
@@ -171,7 +178,7 @@ static bool purge_all(struct pr_worker *worker)
 		more |= run_until_done(worker, purge_dedupe_keys);
 	if (config->inbox_retention_ms >= 0)
 		more |= run_until_done(worker, purge_completed);
-	run_until_done(worker, tidy_attempts);
+	run_until_done(worker, purge_attempts);
 	return more;
 }
 
@@ -200,9 +207,9 @@ void pr_janitor_count_unrouted(struct pr_worker *janitor, bool always)
 		return;
 	/* At the end of a drain everything else has stopped. */
 	if (pr_worker_connect(janitor, always, &err) < 0 ||
-	    janitor->store->ops->unrouted(janitor->store, janitor->generation->config.table,
-					  &janitor->generation->config.scope, PR_UNROUTED_MAX,
-					  &found, &err) < 0) {
+	    pr_store_unrouted(janitor->store, janitor->generation->config.table,
+			      &janitor->generation->config.scope, PR_UNROUTED_MAX, &found,
+			      &err) < 0) {
 		pr_store_close(janitor->store);
 		janitor->store = NULL;
 		return;
@@ -256,7 +263,8 @@ static bool check_schema(struct pr_worker *worker)
 	int status = pr_worker_connect(worker, false, &err);
 
 	if (status >= 0 && connected)
-		status = worker->store->ops->check_compatible(worker->store, &err);
+		status = worker->store->ops->check_schema(worker->store, PR_SCHEMA_COMPATIBLE,
+							  &err);
 	if (status >= 0)
 		return true;
 	pr_store_close(worker->store);

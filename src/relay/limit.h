@@ -29,7 +29,7 @@ void pr_limit_release(struct pr_limit *limit);
 
 /*
  * How many of want messages may be claimed now. They count from now on. 0: none; *ret_wait_ms is
- * when to try again.
+ * when to retry.
  */
 int32_t pr_limit_take(struct pr_limit *limit, int32_t want, int64_t now_us, int64_t *ret_wait_ms);
 
@@ -38,7 +38,7 @@ void pr_limit_refund(struct pr_limit *limit, int64_t count);
 
 /*
  * Takes a worker's share of the concurrency before it claims anything, so that no claimed message
- * waits for it. *ret is 0 if there is no limit. False: the other workers use all of it; try again.
+ * waits for it. *ret is 0 if there is no limit. False: the other workers use all of it; retry.
  */
 bool pr_limit_enter(struct pr_limit *limit, int64_t *ret);
 /* Takes unused concurrency, at most want, for a while: a single worker may use all of it. */

@@ -74,7 +74,7 @@ static bool is_done(const postroom_delivery *item)
 	return item->verdict != POSTROOM_UNTRIED || item->settled != POSTROOM_OK;
 }
 
-/* Items that still have to be published are loaded again when it is their turn. */
+/* Items that were not published yet are loaded again before their slice. */
 static void drop_all(struct pr_worker *worker, postroom_delivery *items, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {

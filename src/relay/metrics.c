@@ -9,6 +9,7 @@
  */
 #include "relay/metrics.h"
 
+#include "base/revision.h"
 #include "relay/exposition.h"
 #include "relay/worker.h"
 
@@ -18,10 +19,6 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
-
-#ifndef POSTROOM_REVISION
-#define POSTROOM_REVISION "unknown"
-#endif
 
 static const char *const outcomes[PR_OUTCOMES] = {
 	[POSTROOM_UNTRIED] = "untried",		[POSTROOM_DELIVERED] = "delivered",
@@ -74,12 +71,10 @@ static void write_time(struct writing *writing, enum pr_family_id id, int64_t us
 
 static void write_published(struct writing *writing)
 {
-	const char *compiler = __VERSION__;
-
 	pr_expose_family(&writing->to, PR_FAMILY_BUILD_INFO);
 	pr_expose(&writing->to, 1,
-		  PR_LABELS({ "version", postroom_version() }, { "revision", POSTROOM_REVISION },
-			    { "compiler", compiler }));
+		  PR_LABELS({ "version", postroom_version() }, { "revision", pr_revision() },
+			    { "compiler", pr_compiler() }));
 	pr_expose_family(&writing->to, PR_FAMILY_PUBLISHED);
 	for (struct pr_sink_meter *sink = writing->sinks; sink; sink = sink->next) {
 		for (size_t topic = 0; topic < writing->topics; topic++) {
@@ -365,6 +360,7 @@ static void write_gauges(struct writing *writing)
 	write_single(writing, PR_FAMILY_BACKLOG, gauges.pending + gauges.processing);
 	write_single(writing, PR_FAMILY_CAPPED, gauges.capped);
 	write_outbox_topics(writing);
+	write_single(writing, PR_FAMILY_TOPICS_CAPPED, gauges.topics_capped);
 	write_single(writing, PR_FAMILY_FAILED_PENDING, gauges.failed_pending);
 	write_single(writing, PR_FAMILY_SCHEDULED, gauges.scheduled);
 	write_single(writing, PR_FAMILY_OUTBOX_DEAD, gauges.dead);
@@ -373,6 +369,8 @@ static void write_gauges(struct writing *writing)
 		write_single(writing, PR_FAMILY_TABLE_BYTES, gauges.table_bytes);
 	if (gauges.dead_tuples >= 0)
 		write_single(writing, PR_FAMILY_DEAD_TUPLES, gauges.dead_tuples);
+	if (gauges.rejected >= 0)
+		write_single(writing, PR_FAMILY_REJECTED, gauges.rejected);
 	pr_expose_family(&writing->to, PR_FAMILY_INBOX);
 	pr_relay_groups(writing->relay, write_inbox_handler, &writing->to);
 	write_time(writing, PR_FAMILY_INBOX_OLDEST,

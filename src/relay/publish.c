@@ -194,7 +194,7 @@ static void release_cut_off(postroom_delivery *items, size_t count)
 static bool report_to_breaker(struct pr_worker *worker, postroom_delivery *items, size_t count)
 {
 	struct pr_breaker *breaker = pr_worker_breaker(worker);
-	struct pr_breaker_results heard = {
+	struct pr_breaker_results results = {
 		.items = items,
 		.count = count,
 		.server = worker->sink->ops->server,
@@ -210,7 +210,7 @@ static bool report_to_breaker(struct pr_worker *worker, postroom_delivery *items
 		release_cut_off(items, count);
 		return false;
 	}
-	news = pr_breaker_record(breaker, pr_mono_us(), &heard);
+	news = pr_breaker_record(breaker, pr_mono_us(), &results);
 	worker->probe = 0;
 	if (news == PR_BREAKER_OPENED) {
 		pr_count(&worker->pool->sink_state->meter->opened, 1);
@@ -226,33 +226,33 @@ static bool report_to_breaker(struct pr_worker *worker, postroom_delivery *items
 }
 
 /* Renews the lease of all items of the worker while some are in flight. */
-struct heart {
+struct heartbeat {
 	struct pr_lease_renewer renewer;
 	struct pr_worker *worker;
 	postroom_delivery *items;
 	size_t count;
 };
 
-static void update_lease(struct heart *heart)
+static void update_lease(struct heartbeat *heartbeat)
 {
-	const struct pr_relay_config *config = &heart->worker->generation->config;
-	int64_t until_us = heart->worker->lease.until_us;
+	const struct pr_relay_config *config = &heartbeat->worker->generation->config;
+	int64_t until_us = heartbeat->worker->lease.until_us;
 
-	heart->renewer.until_us = until_us;
-	heart->renewer.next_us = until_us -
-				 (config->lease_ms - config->lease_ms / RENEW_PART) * 1000;
+	heartbeat->renewer.until_us = until_us;
+	heartbeat->renewer.next_us = until_us -
+				     (config->lease_ms - config->lease_ms / RENEW_PART) * 1000;
 }
 
 /* Limited in time: the publish in flight must continue, and nothing continues after the lease. */
-static int try_renew(struct heart *heart, struct pr_err *err)
+static int try_renew(struct heartbeat *heartbeat, struct pr_err *err)
 {
-	struct pr_worker *worker = heart->worker;
+	struct pr_worker *worker = heartbeat->worker;
 	int64_t lease_ms = worker->generation->config.lease_ms;
 	int64_t begun_us, open_until_us = pr_mono_us() + lease_ms * 1000 / RENEW_TIMEOUT_PART;
 	int status;
 
-	if (heart->renewer.until_us < open_until_us)
-		open_until_us = heart->renewer.until_us;
+	if (heartbeat->renewer.until_us < open_until_us)
+		open_until_us = heartbeat->renewer.until_us;
 	worker->open_until_us = open_until_us;
 	status = pr_worker_connect(worker, true, err);
 	worker->open_until_us = 0;
@@ -261,7 +261,7 @@ static int try_renew(struct heart *heart, struct pr_err *err)
 	worker->store->until_us = open_until_us;
 	begun_us = pr_mono_us();
 	status = worker->store->ops->renew(worker->store, worker->generation->config.table,
-					   heart->items, heart->count, lease_ms, err);
+					   heartbeat->items, heartbeat->count, lease_ms, err);
 	pr_meter_store(&worker->relay->metrics, PR_OPERATION_RENEW, begun_us, status, err);
 	worker->store->until_us = 0;
 	return status;
@@ -277,8 +277,8 @@ static int64_t renew_retry_ms(int64_t lease_ms)
 /* If one lease is lost, all may be: the items were claimed together. */
 static void renew_during_publish(struct pr_lease_renewer *renewer)
 {
-	struct heart *heart = (struct heart *)renewer;
-	struct pr_worker *worker = heart->worker;
+	struct heartbeat *heartbeat = (struct heartbeat *)renewer;
+	struct pr_worker *worker = heartbeat->worker;
 	int64_t lease_ms = worker->generation->config.lease_ms;
 	struct pr_lease renewed = pr_lease_from_now(lease_ms);
 	struct pr_err err = { 0 };
@@ -286,11 +286,12 @@ static void renew_during_publish(struct pr_lease_renewer *renewer)
 	int status;
 
 	pr_watchdog_feed(&worker->watchdog, 0);
-	status = try_renew(heart, &err);
+	status = try_renew(heartbeat, &err);
 	/* For items with a verdict, settle checks the lease again. */
-	for (size_t i = 0; i < heart->count; i++) {
-		lost |= heart->items[i].verdict == POSTROOM_UNTRIED && is_lost(&heart->items[i]);
-		heart->items[i].settled = POSTROOM_OK;
+	for (size_t i = 0; i < heartbeat->count; i++) {
+		lost |= heartbeat->items[i].verdict == POSTROOM_UNTRIED &&
+			is_lost(&heartbeat->items[i]);
+		heartbeat->items[i].settled = POSTROOM_OK;
 	}
 	if (status < 0 && status != POSTROOM_LEASE_LOST) {
 		pr_worker_log_outage(worker, &err);
@@ -299,7 +300,7 @@ static void renew_during_publish(struct pr_lease_renewer *renewer)
 	}
 	worker->outage_since_us = 0;
 	worker->lease.until_us = lost ? 0 : renewed.until_us;
-	update_lease(heart);
+	update_lease(heartbeat);
 }
 
 /*
@@ -342,7 +343,7 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 	int64_t slice_end_us = pr_mono_us() + slice_ms(config) * 1000;
 	/* The process may have been suspended since it checked the lease. */
 	int64_t lease_end_us = worker->lease.until_us - after_begin_ms(config) * 1000;
-	struct heart heart = {
+	struct heartbeat heartbeat = {
 		.renewer = { .renew = renew_during_publish },
 		.worker = worker,
 		.items = items,
@@ -357,14 +358,14 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 		.concurrency = worker->part + more,
 		.stop = &worker->generation->stop,
 		.log = &worker->log,
-		.renewer = config->renews_leases ? &heart.renewer : NULL,
+		.renewer = config->renews_leases ? &heartbeat.renewer : NULL,
 		.began_us = pr_mono_us(),
 		.proof = &pr_worker_breaker(worker)->proof,
 	};
 	int status;
 
 	worker->began_us = flight.began_us;
-	update_lease(&heart);
+	update_lease(&heartbeat);
 	/* Frees the memory of the previous slice: a batch may have as many slices as messages. */
 	pr_arena_reset(&worker->scratch);
 	pr_watchdog_feed(&worker->watchdog, 0);
@@ -377,7 +378,7 @@ static int publish_slice(struct pr_worker *worker, postroom_delivery *items, siz
 }
 
 /* Messages that could not be loaded were not published. Isolated ones have no token any more. */
-static void give_back_tokens(struct pr_worker *worker, const postroom_delivery *items, size_t count)
+static void refund_tokens(struct pr_worker *worker, const postroom_delivery *items, size_t count)
 {
 	int64_t tokens = 0;
 
@@ -404,7 +405,7 @@ static int publish_call(struct pr_worker *worker, size_t *from, bool *ret_on, st
 	/* Nothing can be published: there is no memory yet, or the first items cannot be received. */
 	if (status >= 0 && count == 0) {
 		status = skip_followers(worker, items, left, 0, from, err);
-		give_back_tokens(worker, items, (size_t)(batch->items + *from - items));
+		refund_tokens(worker, items, (size_t)(batch->items + *from - items));
 	}
 	if (status < 0 || count == 0)
 		return status;
@@ -483,7 +484,7 @@ static int publish_probe(struct pr_worker *worker, size_t *from, struct pr_err *
 	status = pr_load_items(worker, items, 1, &ready, err);
 	if (status >= 0 && ready == 0) {
 		status = skip_followers(worker, items, 1, 0, from, err);
-		give_back_tokens(worker, items, (size_t)(batch->items + *from - items));
+		refund_tokens(worker, items, (size_t)(batch->items + *from - items));
 	}
 	if (status < 0 || ready == 0)
 		return status;

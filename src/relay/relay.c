@@ -318,14 +318,19 @@ void pr_relay_finish(struct pr_relay *relay)
 int pr_relay_watch(struct pr_relay *relay, const struct pr_watchdog *watchdog, const char *name,
 		   struct pr_err *err)
 {
-	struct pr_watched_thread *watched_threads = reallocarray(
-		relay->watched_threads, relay->watched_count + 1, sizeof(*watched_threads));
+	struct pr_watched_thread *watched_threads;
 
-	if (!watched_threads)
-		return pr_err_nomem(err);
-	watched_threads[relay->watched_count++] = (struct pr_watched_thread){ watchdog, name };
-	relay->watched_threads = watched_threads;
-	return POSTROOM_OK;
+	/* A probe may be reading them. */
+	pthread_mutex_lock(&relay->lock);
+	watched_threads = reallocarray(relay->watched_threads, relay->watched_count + 1,
+				       sizeof(*watched_threads));
+	if (watched_threads) {
+		watched_threads[relay->watched_count++] = (struct pr_watched_thread){ watchdog,
+										      name };
+		relay->watched_threads = watched_threads;
+	}
+	pthread_mutex_unlock(&relay->lock);
+	return watched_threads ? POSTROOM_OK : pr_err_nomem(err);
 }
 
 const struct pr_stop *pr_relay_stopping(const struct pr_relay *relay)

@@ -112,11 +112,14 @@ int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t c
 		    struct pr_err *err)
 {
 	const struct pr_relay_config *config = &worker->generation->config;
+	struct pr_settle settle = { .policy = &config->policy };
 	int64_t begun_us;
 	int status = log_settled_by_handler(worker, &items, &count, err);
 
 	if (status < 0 || count == 0)
 		return status;
+	settle.items = items;
+	settle.count = count;
 	pr_meter_state(worker, PR_WORKER_SETTLING);
 	for (;;) {
 		pr_watchdog_feed(&worker->watchdog, 0);
@@ -125,9 +128,7 @@ int pr_settle_items(struct pr_worker *worker, postroom_delivery *items, size_t c
 		if (status >= 0)
 			status = pr_meter_store(
 				&worker->relay->metrics, PR_OPERATION_SETTLE, begun_us,
-				worker->store->ops->settle(worker->store, config->table, items,
-							   count, &config->policy, err),
-				err);
+				pr_store_settle(worker->store, config->table, &settle, err), err);
 		if (status >= 0 || status == POSTROOM_LEASE_LOST)
 			break;
 		if (pr_lease_left_ms(worker->lease) <= 0 ||
@@ -165,7 +166,8 @@ int pr_settle_last(struct pr_worker *worker, postroom_delivery *items, size_t co
 	pr_watchdog_feed(&worker->watchdog, 0);
 	pr_meter_state(worker, PR_WORKER_SETTLING);
 	begun_us = pr_mono_us();
-	status = store->ops->settle_and_claim(store, config->table, items, count, &config->policy,
+	status = store->ops->settle_and_claim(store, config->table,
+					      &(struct pr_settle){ items, count, &config->policy },
 					      &next.claim, next.batch, err);
 	pr_meter_store(&worker->relay->metrics, PR_OPERATION_SETTLE_AND_CLAIM, begun_us, status,
 		       err);

@@ -64,7 +64,7 @@ int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *e
 		return POSTROOM_OK;
 	status = pr_store_open(&config, &worker->store, err);
 	if (status >= 0)
-		status = worker->store->ops->check_compatible(worker->store, err);
+		status = worker->store->ops->check_schema(worker->store, PR_SCHEMA_COMPATIBLE, err);
 	pr_meter_store(&generation->relay->metrics, PR_OPERATION_CONNECT, begun_us, status, err);
 	if (status < 0) {
 		pr_store_close(worker->store);
@@ -72,7 +72,7 @@ int pr_worker_connect(struct pr_worker *worker, bool finishing, struct pr_err *e
 		return status;
 	}
 	if (worker->pool && worker->pool->sink)
-		worker->store->sink = worker->pool->sink->name;
+		worker->store->sink = worker->pool->sink_state->meter->name;
 	/* The worker still settles messages that it claimed before the connection broke. */
 	if (worker->id[0])
 		memcpy(worker->store->worker, worker->id, sizeof(worker->id));

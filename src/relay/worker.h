@@ -67,7 +67,7 @@ struct pr_worker {
 	int64_t unrouted_logged_us;	 /* janitor: when unrouted messages were last logged */
 };
 
-/* Breaker and limits of a sink. They survive a reload, so a reload does not forget an outage. */
+/* Breaker and limits of a sink. They survive a reload, so an outage continues across it. */
 struct pr_sink_state {
 	struct pr_sink_state *next;
 	struct pr_breaker breaker;

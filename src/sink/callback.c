@@ -69,12 +69,12 @@ static void next_round(struct wave *wave, const postroom_delivery *items)
 	wave->count = count;
 }
 
-static void copy_verdicts(postroom_delivery *item, const postroom_delivery *said,
+static void copy_verdicts(postroom_delivery *item, const postroom_delivery *result,
 			  const struct pr_flight *flight)
 {
 	char unknown[80];
 
-	switch (said->verdict) {
+	switch (result->verdict) {
 	case POSTROOM_UNTRIED:
 		return;
 	case POSTROOM_DELIVERED:
@@ -83,14 +83,14 @@ static void copy_verdicts(postroom_delivery *item, const postroom_delivery *said
 	case POSTROOM_UNREACHABLE:
 	case POSTROOM_FAILED:
 	case POSTROOM_REJECTED:
-		pr_sink_judge(item, 1, said->verdict, flight, said->reason);
-		item->retry_in_ms = said->retry_in_ms < POSTROOM_DELAY_MAX_MS
-					    ? said->retry_in_ms
+		pr_sink_judge(item, 1, result->verdict, flight, result->reason);
+		item->retry_in_ms = result->retry_in_ms < POSTROOM_DELAY_MAX_MS
+					    ? result->retry_in_ms
 					    : POSTROOM_DELAY_MAX_MS;
 		return;
 	}
 	snprintf(unknown, sizeof(unknown), "the callback returned an invalid verdict: %d",
-		 (int)said->verdict);
+		 (int)result->verdict);
 	pr_sink_judge(item, 1, POSTROOM_FAILED, flight, unknown);
 }
 
@@ -114,8 +114,8 @@ static void call_publish(const struct callback_sink *sink, const struct wave *wa
 			      "the callback tried none of its messages");
 }
 
-static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
-		   const struct pr_flight *flight, struct pr_err *err)
+static int callback_publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
+			    const struct pr_flight *flight, struct pr_err *err)
 {
 	struct wave wave = { 0 };
 
@@ -166,7 +166,7 @@ static const struct pr_sink_ops callback_ops = {
 	.summary = "calls a function of the program that embeds the relay",
 	.size = sizeof(struct callback_sink),
 	.params = params,
-	.publish = publish,
+	.publish = callback_publish,
 };
 
 int pr_sink_open_callback(const struct pr_callback *callback, struct pr_sink **ret,

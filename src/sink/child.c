@@ -61,18 +61,18 @@ int pr_child_check(struct pr_err *err)
 	if (fd < 0)
 		return pr_err_errno(
 			err, POSTROOM_SINK,
-			"exec: this system has no pidfd_open (Linux 5.3 or later has it)");
+			"exec: this system has no pidfd_open; exec: needs Linux 5.9 or later");
 	close(fd);
 	/* No process has this id. */
 	if (!close_from(~0U))
 		return pr_err_errno(
 			err, POSTROOM_SINK,
-			"exec: this system has no close_range (Linux 5.9 or later has it), so that "
-			"commands would inherit our files");
+			"exec: this system has no close_range; exec: needs Linux 5.9 or later");
 	sigaction(SIGCHLD, NULL, &action);
 	if (action.sa_handler == SIG_IGN || (action.sa_flags & SA_NOCLDWAIT))
 		return pr_err_set(err, POSTROOM_SINK,
-				  "exec: SIGCHLD is ignored here, so exit statuses would be lost");
+				  "exec: SIGCHLD is ignored, so exit statuses would be lost; start "
+				  "postroom with the default action");
 	return POSTROOM_OK;
 }
 
@@ -182,7 +182,7 @@ __attribute__((noreturn)) static void guard(const struct pr_program *program, co
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	prctl(PR_SET_PDEATHSIG, SIGUSR1);
 	if (getppid() != parent)
-		leave(PR_CHILD_NOT_EXECUTABLE); /* we were gone before the line above */
+		leave(PR_CHILD_NOT_EXECUTABLE); /* the parent ended before the line above */
 	/* Our standard streams may have been closed, so the pipes may be 0 to 2. */
 	for (int i = 0; i < 3; i++)
 		above[i] = fcntl(streams[i], F_DUPFD, 3);

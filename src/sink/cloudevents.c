@@ -7,6 +7,7 @@
  */
 #include "sink/cloudevents.h"
 
+#include "base/assert.h"
 #include "base/json.h"
 #include "base/text.h"
 
@@ -70,8 +71,10 @@ static void put_source(struct pr_buf *out, const char *ns)
 
 static void add(struct pr_ce *ce, const char *name, const char *value)
 {
-	if (value)
-		ce->attributes[ce->count++] = (struct pr_ce_attribute){ name, value };
+	if (!value)
+		return;
+	pr_assert(ce->count < PR_CE_MAX);
+	ce->attributes[ce->count++] = (struct pr_ce_attribute){ name, value };
 }
 
 void pr_ce_fill(struct pr_ce *ce, const postroom_delivery *item, const char *source,

@@ -69,7 +69,7 @@ struct exec_sink {
 	size_t running;
 };
 
-static bool is_ours(const char *variable)
+static bool is_setting(const char *variable)
 {
 	for (size_t i = 0; i < VARIABLES; i++) {
 		size_t len = strlen(variables[i]);
@@ -101,7 +101,7 @@ static int open_exec(struct pr_sink *sink, struct pr_err *err)
 	if (!exec->environment)
 		return pr_err_nomem(err);
 	for (size_t i = 0; i < count; i++) {
-		if (!is_ours(environ[i]))
+		if (!is_setting(environ[i]))
 			exec->environment[exec->own_count++] = environ[i];
 	}
 	return POSTROOM_OK;
@@ -194,7 +194,7 @@ static const char *last_chars(const char *text, size_t len, size_t max_chars)
 	return at;
 }
 
-static size_t trimmed(const char *text, size_t len)
+static size_t trim_output(const char *text, size_t len)
 {
 	while (len > 0 && strchr(" \t\r\n", text[len - 1]))
 		len--;
@@ -207,15 +207,15 @@ static void set_verdict(const struct run *run, postroom_verdict verdict, const c
 			const struct pr_flight *flight)
 {
 	static const char more[] = "…";
-	const struct pr_child_text *said = &run->child.err;
+	const struct pr_child_text *output = &run->child.err;
 	char clean[PR_CHILD_KEEP * 3 + 1];
 	char reason[sizeof(clean) + 300];
 	size_t limit = (size_t)flight->policy->max_error_length;
 	size_t used = strlen(ending) + strlen(": ") + 1;
-	size_t len = pr_utf8_sanitize(said->data, trimmed(said->data, said->len), SIZE_MAX, clean,
-				      sizeof(clean));
+	size_t len = pr_utf8_sanitize(output->data, trim_output(output->data, output->len),
+				      SIZE_MAX, clean, sizeof(clean));
 	const char *tail = last_chars(clean, len, limit > used ? limit - used : 0);
-	bool cut = tail > clean || said->dropped > 0;
+	bool cut = tail > clean || output->dropped > 0;
 
 	if (len > 0 && limit > used)
 		snprintf(reason, sizeof(reason), "%s: %s%s", ending, cut ? more : "", tail);
@@ -226,18 +226,18 @@ static void set_verdict(const struct run *run, postroom_verdict verdict, const c
 
 static void log_output(const struct run *run, struct pr_log *log)
 {
-	const struct pr_child_text *said = &run->child.out;
+	const struct pr_child_text *output = &run->child.out;
 	char clean[PR_CHILD_KEEP * 3 + 1];
 
-	if (said->len == 0)
+	if (output->len == 0)
 		return;
-	pr_utf8_sanitize(said->data, trimmed(said->data, said->len), SIZE_MAX, clean,
+	pr_utf8_sanitize(output->data, trim_output(output->data, output->len), SIZE_MAX, clean,
 			 sizeof(clean));
 	pr_log_event(log, PR_LOG_INFO, "EXEC_OUTPUT");
 	pr_log_str(log, "id", run->item->id);
 	pr_log_str(log, "text", clean);
-	if (said->dropped > 0)
-		pr_log_int(log, "dropped_bytes", (int64_t)said->dropped);
+	if (output->dropped > 0)
+		pr_log_int(log, "dropped_bytes", (int64_t)output->dropped);
 	pr_log_end(log);
 }
 
@@ -340,8 +340,8 @@ static size_t running_most(const struct pr_flight *flight)
 	return flight->concurrency < RUNNING_MAX ? (size_t)flight->concurrency : RUNNING_MAX;
 }
 
-static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
-		   const struct pr_flight *flight, struct pr_err *err)
+static int exec_publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
+			const struct pr_flight *flight, struct pr_err *err)
 {
 	struct exec_sink *exec = (struct exec_sink *)sink;
 	struct pr_queue queue;
@@ -367,23 +367,29 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 }
 
 /* Only a program with a path can be checked: the shell searches the others. */
-static void probe(struct pr_sink *sink, const struct pr_flight *flight, struct pr_checkup *checkup)
+static void exec_probe(struct pr_sink *sink, const struct pr_flight *flight,
+		       struct pr_checkup *checkup)
 {
 	const char *begin = sink->target + strspn(sink->target, " \t\n");
 	size_t len = strcspn(begin, " \t\n");
 	char program[4096];
+	int why;
 
 	(void)flight;
 	snprintf(program, sizeof(program), "%.*s", (int)len, begin);
 	if (!strchr(program, '/') || program[strcspn(program, "\"'$`;&|<>()*?=\\~")] != '\0' ||
 	    access(program, X_OK) == 0)
 		return;
+	why = errno;
 	pr_found(checkup, PR_LEVEL_PROBLEM, "\"%s\" cannot be run", program);
-	pr_found_detail(checkup, "%s. Messages wait in the outbox.", strerror(errno));
+	pr_found_detail(checkup, "%s. Messages wait in the outbox.", strerror(why));
 	pr_found_advice(checkup,
 			"The operator installs the program, makes it executable, or corrects "
 			"the URL of the sink. A relative path starts where the relay starts.");
-	pr_found_command(checkup, "chmod +x '%s'", program);
+	if (why == ENOENT)
+		return;
+	pr_found_command(checkup, "chmod +x ");
+	pr_found_command_word(checkup, program);
 }
 
 static const char *const schemes[] = { "exec", NULL };
@@ -397,7 +403,7 @@ const struct pr_sink_ops pr_sink_exec = {
 	.size = sizeof(struct exec_sink),
 	.params = params,
 	.open = open_exec,
-	.publish = publish,
-	.probe = probe,
+	.publish = exec_publish,
+	.probe = exec_probe,
 	.close = close_exec,
 };

@@ -9,7 +9,7 @@
  * 3. A batch is completely in the file, and on the disk unless sync=no, before any of it is
  *    DELIVERED. A partial write is truncated.
  * 4. Nothing is written to a file that no longer has this name: it would be lost with it.
- * 5. A lock that others hold in turn is not an outage: messages that missed it are untried. A lock
+ * 5. A lock that others hold one after the other is not an outage: messages that missed it are untried. A lock
  *    under which nothing is written is an outage.
  *
  * Past a limit on file sizes a write raises SIGXFSZ: the program must ignore it.
@@ -38,7 +38,7 @@ struct file_sink {
 	struct pr_buf lines;
 };
 
-static void close_fd(struct file_sink *file)
+static void close_descriptor(struct file_sink *file)
 {
 	if (file->fd >= 0)
 		close(file->fd);
@@ -69,7 +69,7 @@ static int open_fd(struct file_sink *file, struct pr_err *err)
 				    file->path,
 				    errno == ENOENT ? " (does its directory exist?)" : "");
 	if (fstat(file->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-		close_fd(file);
+		close_descriptor(file);
 		return pr_err_set(err, POSTROOM_SINK,
 				  "file: \"%s\" is not a regular file; use stdout: or exec: for "
 				  "pipes and devices",
@@ -87,7 +87,7 @@ static int open_file(struct pr_sink *sink, struct pr_err *err)
 	file->path = sink->url.path;
 	if (sink->url.host[0])
 		return pr_err_set(err, POSTROOM_SINK,
-				  "file: is on this machine: write file:PATH or file:///PATH");
+				  "file: takes no host; write file:PATH or file:///PATH");
 	if (!file->path[0])
 		return pr_err_set(err, POSTROOM_SINK, "file: needs a path, as in %s",
 				  pr_sink_file.example);
@@ -103,14 +103,14 @@ static void close_file(struct pr_sink *sink)
 {
 	struct file_sink *file = (struct file_sink *)sink;
 
-	close_fd(file);
+	close_descriptor(file);
 	pr_buf_release(&file->lines);
 }
 
 /* The next batch reopens the path. */
 static void reopen(struct pr_sink *sink)
 {
-	close_fd((struct file_sink *)sink);
+	close_descriptor((struct file_sink *)sink);
 }
 
 static bool still_named(const struct file_sink *file)
@@ -141,7 +141,8 @@ static int take_lock(struct file_sink *file, const struct pr_flight *flight, str
 		if (flock(file->fd, LOCK_EX | LOCK_NB) == 0) {
 			if (still_named(file))
 				return POSTROOM_OK;
-			close_fd(file); /* renamed or deleted; closing it releases the lock */
+			close_descriptor(
+				file); /* renamed or deleted; closing it releases the lock */
 		} else if (errno == EWOULDBLOCK) {
 			status = pr_err_set(err, POSTROOM_BUSY,
 					    "file: \"%s\" is locked by another process, which "
@@ -210,14 +211,15 @@ static int publish_lines(struct file_sink *file, const struct pr_flight *flight,
 		return status;
 	status = append(file, err);
 	if (status < 0)
-		close_fd(file); /* a descriptor whose fsync has failed must not be used again */
+		close_descriptor(
+			file); /* a descriptor whose fsync has failed must not be used again */
 	else
 		flock(file->fd, LOCK_UN);
 	return status;
 }
 
-static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
-		   const struct pr_flight *flight, struct pr_err *err)
+static int file_publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
+			const struct pr_flight *flight, struct pr_err *err)
 {
 	struct file_sink *file = (struct file_sink *)sink;
 	struct pr_err failure = { 0 };
@@ -241,22 +243,25 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 }
 
 /* Opening would create the file, so only its permissions are checked. */
-static void probe(struct pr_sink *sink, const struct pr_flight *flight, struct pr_checkup *checkup)
+static void file_probe(struct pr_sink *sink, const struct pr_flight *flight,
+		       struct pr_checkup *checkup)
 {
 	const char *path = sink->url.path;
 	char *copy = strdup(path);
+	const char *parent = copy ? dirname(copy) : ".";
 	struct stat st;
+	bool there = stat(path, &st) == 0;
 
 	(void)flight;
-	if (stat(path, &st) == 0 ? access(path, R_OK | W_OK) < 0
-				 : !copy || access(dirname(copy), W_OK | X_OK) < 0) {
+	if (there ? access(path, R_OK | W_OK) < 0 : access(parent, W_OK | X_OK) < 0) {
 		pr_found(checkup, PR_LEVEL_PROBLEM, "\"%s\" cannot be written", path);
 		pr_found_detail(checkup, "%s. Messages wait in the outbox.", strerror(errno));
 		pr_found_advice(checkup,
 				"The owner of the directory, or root, creates it or changes its "
 				"permissions for the user of the relay.");
-		pr_found_command(checkup, "install -d -o %d \"$(dirname '%s')\"", (int)geteuid(),
-				 path);
+		pr_found_command(checkup, there ? "chown %d " : "install -d -o %d ",
+				 (int)geteuid());
+		pr_found_command_word(checkup, there ? path : parent);
 	}
 	free(copy);
 }
@@ -281,8 +286,8 @@ const struct pr_sink_ops pr_sink_file = {
 	.params = params,
 	.acts = true,
 	.open = open_file,
-	.publish = publish,
-	.probe = probe,
+	.publish = file_publish,
+	.probe = file_probe,
 	.probes_closed = true,
 	.reopen = reopen,
 	.close = close_file,

@@ -186,7 +186,7 @@ static bool start_request(struct pr_http_request *request, struct pr_span conten
 {
 	if (!request->easy && !make_easy(request))
 		return false;
-	pr_http_forget_answer(request);
+	pr_http_reset_answer(request);
 	if (request->url.len > 0 &&
 	    curl_easy_setopt(request->easy, CURLOPT_URL, request->url.data) != CURLE_OK)
 		return false;
@@ -237,7 +237,7 @@ static bool finish_requests(struct pr_http *http, const struct pr_flight *flight
 		/* The only message type; removing the handle invalidates the message. */
 		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &context);
 		request = (struct pr_http_request *)(void *)context;
-		http->heard |= request->answered;
+		http->answered |= request->answered;
 		http->timed_out |= message->data.result == CURLE_OPERATION_TIMEDOUT;
 		pr_http_judge(request, message->data.result, flight);
 		end_request(request);
@@ -288,17 +288,18 @@ static void wait_for_requests(struct pr_http *http, const struct pr_flight *flig
  */
 static void leave_silent_connections(struct pr_http *http)
 {
-	CURLM *fresh = http->timed_out && !http->heard ? make_multi(http) : NULL;
+	CURLM *fresh = http->timed_out && !http->answered ? make_multi(http) : NULL;
 
 	if (fresh) {
 		curl_multi_cleanup(http->multi);
 		http->multi = fresh;
 	}
-	http->timed_out = http->heard = false;
+	http->timed_out = http->answered = false;
 }
 
 /* Connects, including the TLS handshake, without a request. */
-static void probe(struct pr_sink *sink, const struct pr_flight *flight, struct pr_checkup *checkup)
+static void http_probe(struct pr_sink *sink, const struct pr_flight *flight,
+		       struct pr_checkup *checkup)
 {
 	struct pr_http *http = (struct pr_http *)sink;
 	struct pr_http_request *request = &http->requests[0];
@@ -321,8 +322,8 @@ static void probe(struct pr_sink *sink, const struct pr_flight *flight, struct p
 		pr_found_unreachable(checkup, reason[0] ? reason : curl_easy_strerror(code));
 }
 
-static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
-		   const struct pr_flight *flight, struct pr_err *err)
+static int http_publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
+			const struct pr_flight *flight, struct pr_err *err)
 {
 	struct pr_http *http = (struct pr_http *)sink;
 	size_t most = pr_flight_most(flight, (size_t)http->connections), next;
@@ -450,7 +451,7 @@ const struct pr_sink_ops pr_sink_http = {
 	.size = sizeof(struct pr_http),
 	.params = params,
 	.open = open_http,
-	.publish = publish,
-	.probe = probe,
+	.publish = http_publish,
+	.probe = http_probe,
 	.close = close_http,
 };

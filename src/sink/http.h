@@ -38,8 +38,8 @@ struct pr_http_request {
 
 	bool answered; /* status and headers are complete */
 	bool denied;   /* deny_private prevented the connection */
-	size_t head_bytes, said_bytes;
-	char said[PR_HTTP_KEEP];
+	size_t head_bytes, answer_bytes;
+	char answer[PR_HTTP_KEEP];
 	char location[200];
 	char retry_after[64];
 	char error[CURL_ERROR_SIZE];
@@ -66,8 +66,8 @@ struct pr_http {
 	CURLM *multi;
 	struct pr_http_request *requests; /* as many as connections */
 	size_t running;
-	int64_t timeout_ms;    /* of this call */
-	bool heard, timed_out; /* in this call: any response, any timeout */
+	int64_t timeout_ms;	  /* of this call */
+	bool answered, timed_out; /* in this call: any response, any timeout */
 	struct pr_buf url;
 	size_t origin_len; /* address up to the path */
 	bool templated;	   /* path and query are a template, see sink/target.h */
@@ -93,7 +93,7 @@ void pr_http_drop_headers(struct pr_http_request *request);
 
 /* Sets the callbacks that receive the response. */
 void pr_http_listen(struct pr_http_request *request);
-void pr_http_forget_answer(struct pr_http_request *request);
+void pr_http_reset_answer(struct pr_http_request *request);
 
 /* Sets the verdict: by the status if there was a response, otherwise by the error. */
 void pr_http_judge(struct pr_http_request *request, CURLcode code, const struct pr_flight *flight);

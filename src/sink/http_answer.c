@@ -24,7 +24,7 @@
 /* Maximum of Retry-After: a message is retried within a day, whatever the server asks for. */
 #define RETRY_AFTER_MAX_S ((int64_t)24 * 3600)
 
-static size_t trimmed(const char *text, size_t len)
+static size_t trim_answer(const char *text, size_t len)
 {
 	while (len > 0 && strchr(" \t\r\n", text[len - 1]))
 		len--;
@@ -72,7 +72,7 @@ static struct pr_span header_value(const char *name, const char *line, size_t le
 		return (struct pr_span){ 0 };
 	while (skip < len && strchr(" \t", line[skip]))
 		skip++;
-	return (struct pr_span){ line + skip, trimmed(line + skip, len - skip) };
+	return (struct pr_span){ line + skip, trim_answer(line + skip, len - skip) };
 }
 
 static void store_retry_after(struct pr_http_request *request, const char *line, size_t len)
@@ -113,7 +113,7 @@ static size_t on_header(char *data, size_t size, size_t count, void *context)
 	if (len > 5 && memcmp(data, "HTTP/", 5) == 0) {
 		request->answered = false;
 		request->retry_after[0] = '\0';
-	} else if (trimmed(data, len) == 0) {
+	} else if (trim_answer(data, len) == 0) {
 		/* The headers of an interim response end with an empty line too. */
 		curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status);
 		request->answered = status >= 200;
@@ -129,13 +129,13 @@ static size_t on_body(char *data, size_t size, size_t count, void *context)
 	struct pr_http_request *request = context;
 	size_t len = size * count;
 
-	if (request->said_bytes < PR_HTTP_KEEP) {
-		size_t room = PR_HTTP_KEEP - request->said_bytes;
+	if (request->answer_bytes < PR_HTTP_KEEP) {
+		size_t room = PR_HTTP_KEEP - request->answer_bytes;
 
-		memcpy(request->said + request->said_bytes, data, len < room ? len : room);
+		memcpy(request->answer + request->answer_bytes, data, len < room ? len : room);
 	}
-	request->said_bytes += len;
-	return request->said_bytes > BODY_MAX ? 0 : len;
+	request->answer_bytes += len;
+	return request->answer_bytes > BODY_MAX ? 0 : len;
 }
 
 void pr_http_listen(struct pr_http_request *request)
@@ -147,10 +147,10 @@ void pr_http_listen(struct pr_http_request *request)
 	curl_easy_setopt(request->easy, CURLOPT_ERRORBUFFER, request->error);
 }
 
-void pr_http_forget_answer(struct pr_http_request *request)
+void pr_http_reset_answer(struct pr_http_request *request)
 {
 	request->answered = request->denied = false;
-	request->head_bytes = request->said_bytes = 0;
+	request->head_bytes = request->answer_bytes = 0;
 	request->location[0] = request->retry_after[0] = request->error[0] = '\0';
 }
 
@@ -231,7 +231,7 @@ static void judge_answer(struct pr_http_request *request, long status,
 			 const struct pr_flight *flight)
 {
 	postroom_verdict verdict = verdict_of(status);
-	size_t kept = request->said_bytes < PR_HTTP_KEEP ? request->said_bytes : PR_HTTP_KEEP;
+	size_t kept = request->answer_bytes < PR_HTTP_KEEP ? request->answer_bytes : PR_HTTP_KEEP;
 	char clean[PR_HTTP_KEEP * 3 + 1];
 	char reason[sizeof(clean) + sizeof(request->location) + 100];
 	char location[sizeof(request->location) * 4 + 4];
@@ -242,7 +242,7 @@ static void judge_answer(struct pr_http_request *request, long status,
 		return;
 	}
 	collapse_spaces(clean,
-			pr_utf8_sanitize(request->said, kept, SIZE_MAX, clean, sizeof(clean)));
+			pr_utf8_sanitize(request->answer, kept, SIZE_MAX, clean, sizeof(clean)));
 	if (status >= 300 && status < 400 && request->location[0])
 		snprintf(reason, sizeof(reason), "HTTP %ld: moved to %s", status,
 			 shown_location(request, location, sizeof(location)));
@@ -261,7 +261,7 @@ static void judge_answer(struct pr_http_request *request, long status,
 static void judge_failure(struct pr_http_request *request, CURLcode code,
 			  const struct pr_flight *flight)
 {
-	const char *said = request->error[0] ? request->error : curl_easy_strerror(code);
+	const char *error = request->error[0] ? request->error : curl_easy_strerror(code);
 	char limit[PR_DURATION_SIZE];
 	const char *host = request->http->sink.url.host;
 	char reason[CURL_ERROR_SIZE + 400];
@@ -277,16 +277,16 @@ static void judge_failure(struct pr_http_request *request, CURLcode code,
 		pr_duration_format(flight->timeout_ms, limit);
 		snprintf(reason, sizeof(reason), "no answer within %s", limit);
 		pr_sink_judge(request->item, 1, POSTROOM_FAILED, flight, reason);
-	} else if (code == CURLE_HTTP2_STREAM && !strstr(said, "underlying")) {
+	} else if (code == CURLE_HTTP2_STREAM && !strstr(error, "underlying")) {
 		/* The connection works, or libcurl would report it: the error concerns the message.
 		 */
-		snprintf(reason, sizeof(reason), "%.255s: %s", host, said);
+		snprintf(reason, sizeof(reason), "%.255s: %s", host, error);
 		pr_sink_judge(request->item, 1, POSTROOM_FAILED, flight, reason);
 	} else if (request->head_bytes > HEAD_MAX) {
 		pr_sink_judge(request->item, 1, POSTROOM_UNREACHABLE, flight,
 			      "the headers of the answer are longer than 256 KiB");
 	} else {
-		snprintf(reason, sizeof(reason), "%.255s: %s", host, said);
+		snprintf(reason, sizeof(reason), "%.255s: %s", host, error);
 		pr_sink_judge(request->item, 1, POSTROOM_UNREACHABLE, flight, reason);
 		/* With HTTP/2, one of several requests may have made the server close the
 		 * connection. */

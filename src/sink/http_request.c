@@ -19,7 +19,7 @@
 #include <string.h>
 #include <strings.h>
 
-static bool is_ours(const char *name)
+static bool is_own_header(const char *name)
 {
 	static const char *const names[] = {
 		"connection",	  "content-length",    "content-type", "expect",	   "host",
@@ -52,7 +52,7 @@ static int check_fixed(const char *line, struct pr_err *err)
 		return pr_err_set(err, POSTROOM_SINK, "header: \"%.*s:\" has no value", (int)len,
 				  line);
 	snprintf(name, sizeof(name), "%.*s", (int)len, line);
-	if (is_ours(name))
+	if (is_own_header(name))
 		return pr_err_set(err, POSTROOM_SINK, "header: %s cannot be set", name);
 	return POSTROOM_OK;
 }
@@ -104,7 +104,7 @@ static int check_url(const struct pr_http *http, struct pr_err *err)
 	code = curl_url_set(parsed, CURLUPART_URL, http->url.data, 0);
 	curl_url_cleanup(parsed);
 	if (code != CURLUE_OK || !url->host[0])
-		return pr_err_set(err, POSTROOM_SINK, "\"%s\" is not a host%s%s; as in %s",
+		return pr_err_set(err, POSTROOM_SINK, "\"%s\" is not a host%s%s; write it as in %s",
 				  url->host, code != CURLUE_OK ? ": " : "",
 				  code != CURLUE_OK ? curl_url_strerror(code) : "",
 				  http->sink.ops->example);
@@ -218,7 +218,7 @@ static bool is_fixed(const struct pr_http *http, const char *name)
 
 /* Appends a value unchanged, except for surrounding blanks: they are not part of it, and HTTP/2
  * forbids them. */
-static void put_value(struct pr_http_request *request, const char *text, size_t len)
+static void put_header_value(struct pr_http_request *request, const char *text, size_t len)
 {
 	struct pr_span value = pr_trim_value(text, len);
 
@@ -242,11 +242,11 @@ static void put_message_headers(struct pr_http_request *request)
 		pr_json_decode(value, text);
 		if (line->failed || text->failed)
 			break;
-		if (is_ours(line->data) || is_fixed(request->http, line->data))
+		if (is_own_header(line->data) || is_fixed(request->http, line->data))
 			continue;
 		name_len = line->len;
 		pr_buf_puts(line, ": ");
-		put_value(request, pr_buf_text(text), text->len);
+		put_header_value(request, pr_buf_text(text), text->len);
 		/* For libcurl, a line that ends in ';' is a header without a value, and one that
 		 * ends in ':' removes the header. */
 		if (line->len == name_len + 2) {
@@ -260,7 +260,7 @@ static void put_message_headers(struct pr_http_request *request)
 }
 
 /* The signature covers the id as it is sent. */
-static void put_signature(struct pr_http_request *request, struct pr_span content)
+static void put_signature_header(struct pr_http_request *request, struct pr_span content)
 {
 	struct pr_buf *id = &request->text;
 	int64_t seconds = pr_now_us() / 1000000;
@@ -299,7 +299,7 @@ static void put_own(struct pr_http_request *request, struct pr_span *ret_content
 					  : (struct pr_span){ item->payload, item->payload_len };
 		put_attributes(request, &ce);
 		pr_buf_puts(&request->line, "Content-Type: ");
-		put_value(request, item->content_type, strlen(item->content_type));
+		put_header_value(request, item->content_type, strlen(item->content_type));
 	}
 	add_line(request);
 	pr_buf_puts(&request->line, "Idempotency-Key: ");
@@ -378,7 +378,7 @@ bool pr_http_write(struct pr_http_request *request, const struct pr_flight *flig
 	if (!put_url(request, flight))
 		return false;
 	put_own(request, ret_content);
-	put_signature(request, *ret_content);
+	put_signature_header(request, *ret_content);
 	request->foreign = request->end;
 	put_message_headers(request);
 	if (request->failed) {

@@ -14,8 +14,8 @@ static int open_null(struct pr_sink *sink, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
-		   const struct pr_flight *flight, struct pr_err *err)
+static int null_publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
+			const struct pr_flight *flight, struct pr_err *err)
 {
 	struct null_sink *null = (struct null_sink *)sink;
 
@@ -41,5 +41,5 @@ const struct pr_sink_ops pr_sink_null = {
 	.size = sizeof(struct null_sink),
 	.params = params,
 	.open = open_null,
-	.publish = publish,
+	.publish = null_publish,
 };

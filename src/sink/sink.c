@@ -206,7 +206,8 @@ int pr_sink_open_with(const char *url, const struct pr_url_setting *settings, si
 
 void pr_found_unreachable(struct pr_checkup *checkup, const char *why)
 {
-	pr_found(checkup, PR_LEVEL_PROBLEM, "The receiver cannot be reached, or refuses");
+	pr_found(checkup, PR_LEVEL_PROBLEM, "%s cannot be reached, or refuses",
+		 checkup->subject ? checkup->subject : "The receiver");
 	pr_found_detail(checkup, "%s. Messages wait in the outbox; no attempt is used up.", why);
 	pr_found_advice(checkup, "The administrator of the receiver repairs it, or the operator "
 				 "corrects the URL, the user or the password of the sink.");
@@ -222,7 +223,8 @@ void pr_sink_probe(const char *url, const struct pr_url_setting *settings, size_
 	if (pr_sink_find(url, &ops, &err) < 0 ||
 	    make(url, settings, setting_count, ops->probe && !ops->probes_closed, &sink, &err) <
 		    0) {
-		pr_found(checkup, PR_LEVEL_PROBLEM, "The sink cannot be opened");
+		pr_found(checkup, PR_LEVEL_PROBLEM, "%s cannot be opened",
+			 checkup->subject ? checkup->subject : "The sink");
 		pr_found_detail(checkup, "%s. A relay refuses to start with it.", err.text);
 		pr_found_advice(checkup,
 				"The operator corrects the URL or the settings of the sink.");

@@ -55,7 +55,9 @@ static int open_stdout(struct pr_sink *sink, struct pr_err *err)
 				  "stdout: takes nothing after the colon; for a file write %s",
 				  pr_sink_file.example);
 	if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || fstat(STDOUT_FILENO, &st) < 0)
-		return pr_err_set(err, POSTROOM_SINK, "stdout: is closed and cannot be written");
+		return pr_err_set(err, POSTROOM_SINK,
+				  "stdout: is closed and cannot be written; "
+				  "redirect it, or name another sink");
 	out->mode = st.st_mode;
 	return POSTROOM_OK;
 }
@@ -156,8 +158,8 @@ static void end_torn_line(postroom_delivery *item, const struct pr_flight *fligh
 	pr_sink_judge(item, 1, POSTROOM_FAILED, flight, reason);
 }
 
-static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
-		   const struct pr_flight *flight, struct pr_err *err)
+static int stdout_publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
+			  const struct pr_flight *flight, struct pr_err *err)
 {
 	struct stdout_sink *own = (struct stdout_sink *)sink;
 	struct output out = { 0 };
@@ -196,6 +198,6 @@ const struct pr_sink_ops pr_sink_stdout = {
 	.size = sizeof(struct stdout_sink),
 	.params = params,
 	.open = open_stdout,
-	.publish = publish,
+	.publish = stdout_publish,
 	.close = close_stdout,
 };

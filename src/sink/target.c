@@ -157,7 +157,7 @@ static bool looks_like_escape(const struct pr_target_rule *rule, const char *at)
 	       is_escape_digit(at[2]);
 }
 
-static void put_value(struct pr_buf *out, const struct pr_target_rule *rule, const char *value)
+static void put_part(struct pr_buf *out, const struct pr_target_rule *rule, const char *value)
 {
 	const char *start = value;
 
@@ -182,7 +182,7 @@ int pr_target_put(struct pr_buf *out, const char *template, const struct pr_targ
 
 	while (next_piece(&at, &piece)) {
 		if (piece.field)
-			put_value(out, rule, value_of(&piece, item));
+			put_part(out, rule, value_of(&piece, item));
 		else
 			pr_buf_append(out, piece.start, piece.len);
 	}

@@ -104,8 +104,8 @@ static bool update(EVP_MAC_CTX *mac, struct pr_span part)
 }
 
 /* The parts are signed one after the other, without copying them. */
-static bool put_signature(EVP_MAC_CTX *mac, const struct pr_buf *key, const struct pr_span parts[3],
-			  struct pr_buf *out)
+static bool put_mac(EVP_MAC_CTX *mac, const struct pr_buf *key, const struct pr_span parts[3],
+		    struct pr_buf *out)
 {
 	unsigned char digest[DIGEST_SIZE], text[DIGEST_SIZE * 2];
 	size_t len;
@@ -129,7 +129,7 @@ bool pr_webhook_sign(const struct pr_webhook *webhook, const char *id, int64_t s
 	for (size_t i = 0; i < webhook->count; i++) {
 		if (i > 0)
 			pr_buf_putc(out, ' ');
-		if (!put_signature(webhook->mac, &webhook->keys[i], parts, out))
+		if (!put_mac(webhook->mac, &webhook->keys[i], parts, out))
 			return false;
 	}
 	return !out->failed;

@@ -33,6 +33,7 @@ void pr_filter_text(const postroom_filter *filter, struct pr_buf *out)
 	put(out, "key", filter->key);
 	put(out, "error", filter->error);
 	put(out, "fingerprint", filter->fingerprint);
+	put(out, "sink", filter->sink && !*filter->sink ? PR_NONE : filter->sink);
 	put_time(out, "since", filter->created_from_us);
 	put_time(out, "until", filter->created_to_us);
 	if (filter->older_than_ms > 0) {
@@ -41,17 +42,23 @@ void pr_filter_text(const postroom_filter *filter, struct pr_buf *out)
 	}
 }
 
+void pr_log_action_on(struct pr_log *log, const char *action, const char *text, int64_t count,
+		      const char *actor)
+{
+	pr_log_event(log, PR_LOG_INFO, "OUTBOX_OPERATOR_ACTION");
+	pr_log_str(log, "action", action);
+	pr_log_str(log, "filter", text);
+	pr_log_int(log, "count", count);
+	pr_log_str(log, "actor", actor);
+	pr_log_end(log);
+	pr_log_flush(log);
+}
+
 void pr_log_action(struct pr_log *log, const char *action, const postroom_filter *filter,
 		   int64_t count, const char *actor)
 {
 	PR_CLEANUP_BUF struct pr_buf text = { 0 };
 
 	pr_filter_text(filter, &text);
-	pr_log_event(log, PR_LOG_INFO, "OUTBOX_OPERATOR_ACTION");
-	pr_log_str(log, "action", action);
-	pr_log_str(log, "filter", pr_buf_text(&text));
-	pr_log_int(log, "count", count);
-	pr_log_str(log, "actor", actor);
-	pr_log_end(log);
-	pr_log_flush(log);
+	pr_log_action_on(log, action, pr_buf_text(&text), count, actor);
 }

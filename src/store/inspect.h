@@ -5,7 +5,7 @@
  * program links them.
  *
  * An inspection changes nothing. On PostgreSQL every statement runs in a read-only
- * transaction with short timeouts; the statements are in doctor/pgsql, one check a file.
+ * transaction with short timeouts; the statements are in doctor/pgsql, one check per file.
  */
 #ifndef PR_STORE_INSPECT_H
 #define PR_STORE_INSPECT_H
@@ -15,7 +15,7 @@
 
 struct pr_inspection {
 	int64_t patience_ms; /* transactions, locks, leases and messages may wait this long */
-	int64_t retention_ms, inbox_retention_ms; /* < 0: forever */
+	int64_t retention_ms, inbox_retention_ms, dedupe_retention_ms; /* < 0: forever */
 	int64_t workers;
 	const struct pr_scope *scope; /* of the relay */
 	/*
@@ -26,6 +26,8 @@ struct pr_inspection {
 	void *context;
 };
 
+/* Checks that need no connection, of a database that is a file. */
+void pr_store_inspect_file(const char *url, struct pr_checkup *checkup);
 /*
  * Runs the store's checks and reports what they find. A failure means that the database was
  * lost meanwhile; a check that cannot be made is a finding.
@@ -37,7 +39,7 @@ int pr_store_inspect(struct postroom_store *store, const struct pr_inspection *i
 void pr_store_explain_failure(const char *url, const struct pr_err *err,
 			      struct pr_checkup *checkup);
 
-/* Messages that no route wants, as a check of both stores. */
+/* Unrouted messages, as a check of all stores. */
 void pr_inspect_routes(struct postroom_store *store, const struct pr_inspection *inspection,
 		       bool routed, struct pr_checkup *checkup);
 
@@ -45,7 +47,7 @@ int pr_pgsql_inspect(struct postroom_store *store, const struct pr_inspection *i
 		     struct pr_checkup *checkup, struct pr_err *err);
 int pr_sqlite_inspect(struct postroom_store *store, const struct pr_inspection *inspection,
 		      struct pr_checkup *checkup, struct pr_err *err);
-/* Checks of the file and its directory that need no connection. */
-void pr_sqlite_inspect_file(const char *path, struct pr_checkup *checkup);
+/* Checks of the file and its directory. */
+void pr_sqlite_inspect_file(const char *url, struct pr_checkup *checkup);
 
 #endif

@@ -12,9 +12,8 @@ int pr_schema_newest(const struct pr_migration *known)
 	return version;
 }
 
-int pr_schema_check_compatible(const struct pr_migration *known,
-			       const struct pr_schema_state *state, const char *where,
-			       struct pr_err *err)
+static int check_compatible(const struct pr_migration *known, const struct pr_schema_state *state,
+			    const char *where, struct pr_err *err)
 {
 	int newest = pr_schema_newest(known);
 	int status;
@@ -38,11 +37,11 @@ bool pr_schema_is_incompatible(const struct pr_err *err)
 }
 
 int pr_schema_check(const struct pr_migration *known, const struct pr_schema_state *state,
-		    const char *where, struct pr_err *err)
+		    enum pr_schema_need need, const char *where, struct pr_err *err)
 {
-	int status = pr_schema_check_compatible(known, state, where, err);
+	int status = check_compatible(known, state, where, err);
 
-	if (status < 0 || state->version >= pr_schema_newest(known))
+	if (status < 0 || need == PR_SCHEMA_COMPATIBLE || state->version >= pr_schema_newest(known))
 		return status;
 	return pr_err_set(err, POSTROOM_SCHEMA, "\"%s\" %s; run `postroom migrate`", where,
 			  state->version ? "has an older schema" : "has no Postroom tables");

@@ -149,8 +149,9 @@ static int refuse_id(postroom_store *store, const postroom_filter *filter)
 	if (filter->table == POSTROOM_OUTBOX)
 		return pr_err_set(&store->err, POSTROOM_NOT_FOUND, "there is no message %s",
 				  filter->id);
-	return pr_err_set(&store->err, POSTROOM_NOT_FOUND, "there is no %s%s%s", filter->id,
-			  filter->handler ? " at " : "", filter->handler ? filter->handler : "");
+	return pr_err_set(&store->err, POSTROOM_NOT_FOUND, "there is no event %s%s%s", filter->id,
+			  filter->handler ? " of handler " : "",
+			  filter->handler ? filter->handler : "");
 }
 
 int postroom_list(postroom_store *store, const postroom_filter *filter, int32_t limit,
@@ -163,6 +164,9 @@ int postroom_list(postroom_store *store, const postroom_filter *filter, int32_t 
 		return status;
 	return store->ops->list(store, &checked.filter, limit, fn, context, &store->err);
 }
+
+/* For the rows of one id: all of them. */
+#define ALL_ROWS INT32_MAX
 
 struct counting {
 	postroom_row_fn fn;
@@ -186,7 +190,7 @@ int postroom_show(postroom_store *store, const postroom_filter *filter, postroom
 	int status = check_one(store, filter, &checked);
 
 	if (status >= 0 && !checked.nothing)
-		status = store->ops->show(store, &checked.filter, count_row, &counting,
+		status = store->ops->list(store, &checked.filter, ALL_ROWS, count_row, &counting,
 					  &store->err);
 	if (status >= 0 && counting.count == 0)
 		return refuse_id(store, filter);
@@ -244,7 +248,8 @@ int postroom_retry(postroom_store *store, const postroom_filter *filter)
 	status = store->ops->retry(store, &checked.filter, 1, &count, &store->err);
 	if (status < 0 || count == 1)
 		return status;
-	status = store->ops->show(store, &checked.filter, refuse_state, &asked, &store->err);
+	status = store->ops->list(store, &checked.filter, ALL_ROWS, refuse_state, &asked,
+				  &store->err);
 	if (status < 0 || store->err.status < 0)
 		return store->err.status;
 	return refuse_id(store, filter);
@@ -279,7 +284,9 @@ int postroom_purge_some(postroom_store *store, const postroom_filter *filter, in
 	*ret = 0;
 	if (checked.nothing)
 		return POSTROOM_OK;
-	return store->ops->purge(store, &checked.filter, limit, false, ret, &store->err);
+	return store->ops->purge(store,
+				 &(struct pr_purge){ .filter = &checked.filter, .limit = limit },
+				 ret, &store->err);
 }
 
 int postroom_stats(postroom_store *store, const postroom_filter *filter, postroom_counts *ret,
@@ -313,7 +320,8 @@ int postroom_groups(postroom_store *store, const postroom_filter *filter, int32_
 	*ret_capped = 0;
 	if (checked.nothing)
 		return POSTROOM_OK;
-	return store->ops->groups(store, &checked.filter, limit, fn, context, ret_capped,
+	return store->ops->groups(store, &checked.filter,
+				  &(struct pr_grouping){ limit, fn, context, ret_capped },
 				  &store->err);
 }
 
@@ -327,16 +335,5 @@ int postroom_attempts(postroom_store *store, const postroom_filter *filter, post
 		return pr_err_set(&store->err, POSTROOM_INVALID, "attempts: handler is missing");
 	if (status < 0 || checked.nothing)
 		return status;
-	return store->ops->attempts(store, &checked.filter, fn, context, &store->err);
-}
-
-int pr_store_collect(struct postroom_store *store, int64_t cap, struct pr_gauges *ret,
-		     pr_topic_gauges_fn fn, void *context, struct pr_err *err)
-{
-	return store->ops->collect(store, cap, ret, fn, context, err);
-}
-
-int pr_store_leases(struct postroom_store *store, pr_lease_fn fn, void *context, struct pr_err *err)
-{
-	return store->ops->leases(store, fn, context, err);
+	return pr_store_attempts(store, &checked.filter, fn, context, &store->err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a listing continues behind a row, deleted or not. As text it is a value for filter->after. */
+/* The place in a listing behind a row, deleted or not. As text it is a value for filter->after. */
 #ifndef PR_STORE_POSITION_H
 #define PR_STORE_POSITION_H
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/query.h"
 
+#include "base/assert.h"
+
 #include <string.h>
 
 void pr_query_put(struct pr_query *query, const char *sql)
@@ -28,6 +30,12 @@ static void put_value(struct pr_query *query, const char *sql, struct pr_query_v
 		else
 			pr_buf_putc(&query->sql, *sql);
 	}
+}
+
+void pr_query_add(struct pr_query *query, int64_t number)
+{
+	pr_assert(query->count < PR_QUERY_VALUES);
+	query->values[query->count++] = (struct pr_query_value){ .number = number };
 }
 
 void pr_query_text(struct pr_query *query, const char *sql, const char *text)
@@ -72,6 +80,7 @@ void pr_query_filter(struct pr_query *query, const postroom_filter *filter,
 	put_text(query, words->id, filter->id);
 	put_text(query, words->error, filter->error);
 	put_text(query, words->fingerprint, filter->fingerprint);
+	put_text(query, words->sink, filter->sink);
 	put_number(query, words->created_from, filter->created_from_us);
 	put_number(query, words->created_to, filter->created_to_us);
 	if (age_ms > 0) {

@@ -8,7 +8,7 @@
 
 #include "store/store.h"
 
-#define PR_QUERY_VALUES 17
+#define PR_QUERY_VALUES 18
 
 struct pr_query {
 	struct pr_buf sql;
@@ -24,7 +24,7 @@ struct pr_query {
 /* One condition for each member of postroom_filter; '@' is the parameter. NULL: has none. */
 struct pr_filter_words {
 	const char *ns, *topic, *tenant_id, *key, *handler, *id;
-	const char *error, *fingerprint, *created_from, *created_to;
+	const char *error, *fingerprint, *sink, *created_from, *created_to;
 	const char *older_than; /* without its column */
 	void (*pattern)(const char *pattern, struct pr_buf *out);
 	int64_t (*age)(int64_t older_than_ms); /* NULL: the parameter is the age itself */
@@ -34,6 +34,8 @@ void pr_query_put(struct pr_query *query, const char *sql);
 /* Appends sql, with '@' for the value, which must outlive the query. */
 void pr_query_text(struct pr_query *query, const char *sql, const char *text);
 void pr_query_number(struct pr_query *query, const char *sql, int64_t number);
+/* Adds the value of the next parameter, which the statement names itself. */
+void pr_query_add(struct pr_query *query, int64_t number);
 /* Appends " AND …" for each part of the filter; since is the column that older_than compares. */
 void pr_query_filter(struct pr_query *query, const postroom_filter *filter,
 		     const struct pr_filter_words *words, const char *since);

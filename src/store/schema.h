@@ -22,13 +22,8 @@ struct pr_schema_state {
 
 int pr_schema_newest(const struct pr_migration *known);
 
-/* POSTROOM_SCHEMA when the database `where` excludes programs that know only these. */
-int pr_schema_check_compatible(const struct pr_migration *known,
-			       const struct pr_schema_state *state, const char *where,
-			       struct pr_err *err);
-
-/* The same, and also when anything is missing. */
+/* POSTROOM_SCHEMA unless the database `where` has what a program that knows these needs. */
 int pr_schema_check(const struct pr_migration *known, const struct pr_schema_state *state,
-		    const char *where, struct pr_err *err);
+		    enum pr_schema_need need, const char *where, struct pr_err *err);
 
 #endif

@@ -20,7 +20,8 @@ bool pr_scope_equals(const struct pr_scope *scope, const struct pr_buf *kept)
 	PR_CLEANUP_BUF struct pr_buf given = { 0 };
 
 	pr_scope_store(scope, &given);
-	return !given.failed && !kept->failed && strcmp(pr_buf_text(&given), pr_buf_text(kept)) == 0;
+	return !given.failed && !kept->failed &&
+	       strcmp(pr_buf_text(&given), pr_buf_text(kept)) == 0;
 }
 
 bool pr_scope_is_all(const struct pr_scope *scope)

@@ -3,32 +3,34 @@
 #include "store/store.h"
 
 #include "base/text.h"
+#include "store/schema.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define LIBRARY_BUSY_WAIT_MS 5000
 
-static const struct pr_store_ops *const stores[] = {
+/* A URL without a scheme is a path, and so SQLite's, which comes first where it is built in. */
+const struct pr_store_entry pr_stores[] = {
 #ifdef PR_WITH_SQLITE
-	&pr_store_sqlite,
+	{ &pr_store_sqlite, pr_schema_sqlite },
 #endif
 #ifdef PR_WITH_PGSQL
-	&pr_store_pgsql,
+	{ &pr_store_pgsql, pr_schema_pgsql },
 #endif
+	{ NULL, NULL }
 };
 
-/* A URL without a scheme is a path, and so SQLite's, which comes first where it is built in. */
-static const struct pr_store_ops *find_store(const char *url)
+const struct pr_store_ops *pr_store_find(const char *url)
 {
 	size_t len = strcspn(url, ":/");
 
 	if (url[len] != ':')
-		return stores[0];
-	for (size_t i = 0; i < sizeof(stores) / sizeof(stores[0]); i++) {
-		for (const char *const *scheme = stores[i]->schemes; *scheme; scheme++) {
+		return pr_stores[0].ops;
+	for (const struct pr_store_entry *entry = pr_stores; entry->ops; entry++) {
+		for (const char *const *scheme = entry->ops->schemes; *scheme; scheme++) {
 			if (strlen(*scheme) == len && strncmp(url, *scheme, len) == 0)
-				return stores[i];
+				return entry->ops;
 		}
 	}
 	return NULL;
@@ -37,7 +39,7 @@ static const struct pr_store_ops *find_store(const char *url)
 int pr_store_open(const struct pr_store_config *config, struct postroom_store **ret,
 		  struct pr_err *err)
 {
-	const struct pr_store_ops *ops = find_store(config->url);
+	const struct pr_store_ops *ops = pr_store_find(config->url);
 	int status;
 
 	if (!ops)
@@ -56,7 +58,7 @@ int pr_store_open(const struct pr_store_config *config, struct postroom_store **
 
 bool pr_store_is_embedded(const char *url)
 {
-	const struct pr_store_ops *ops = find_store(url);
+	const struct pr_store_ops *ops = pr_store_find(url);
 
 	return ops && ops->embedded;
 }
@@ -65,7 +67,7 @@ int pr_store_ready(struct postroom_store *store, struct pr_err *err)
 {
 	if (store->ops->embedded)
 		return store->ops->migrate(store, NULL, NULL, err);
-	return store->ops->check_schema(store, err);
+	return store->ops->check_schema(store, PR_SCHEMA_COMPLETE, err);
 }
 
 void pr_store_close(struct postroom_store *store)
@@ -118,6 +120,18 @@ void postroom_store_close(postroom_store *store)
 const char *postroom_store_errmsg(const postroom_store *store)
 {
 	return store ? store->err.text : "out of memory";
+}
+
+int pr_store_settle(struct postroom_store *store, const struct pr_table *table,
+		    const struct pr_settle *settle, struct pr_err *err)
+{
+	return store->ops->settle_and_claim(store, table, settle, NULL, NULL, err);
+}
+
+int pr_store_claim(struct postroom_store *store, const struct pr_table *table,
+		   const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err)
+{
+	return store->ops->settle_and_claim(store, table, NULL, claim, batch, err);
 }
 
 static struct pr_policy policy_of(const postroom_claim_options *options)
@@ -222,12 +236,13 @@ static int load_batch(postroom_store *store, const struct pr_table *table, size_
 	batch->count = kept;
 	batch->unloaded = count;
 	if (count > 0)
-		status = store->ops->settle(store, table, dropped, count, &batch->policy, err);
+		status = pr_store_settle(
+			store, table, &(struct pr_settle){ dropped, count, &batch->policy }, err);
 	return status == POSTROOM_LEASE_LOST ? POSTROOM_OK : status;
 }
 
-int pr_store_claim(postroom_store *store, const struct pr_table *table,
-		   const postroom_claim_options *options, bool unordered, postroom_batch **ret)
+int pr_store_claim_new(postroom_store *store, const struct pr_table *table,
+		       const postroom_claim_options *options, bool unordered, postroom_batch **ret)
 {
 	struct postroom_batch *batch;
 	struct pr_claim claim;
@@ -256,7 +271,7 @@ int pr_store_claim(postroom_store *store, const struct pr_table *table,
 		.block = batch->policy.block,
 		.unordered = unordered,
 	};
-	status = store->ops->claim(store, table, &claim, batch, &store->err);
+	status = pr_store_claim(store, table, &claim, batch, &store->err);
 	if (status >= 0)
 		status = load_batch(store, table, claim.max_bytes, batch, &store->err);
 	if (status < 0) {
@@ -270,7 +285,7 @@ int pr_store_claim(postroom_store *store, const struct pr_table *table,
 int postroom_claim(postroom_store *store, const postroom_claim_options *options,
 		   postroom_batch **ret)
 {
-	return pr_store_claim(store, &pr_table_outbox, options, false, ret);
+	return pr_store_claim_new(store, &pr_table_outbox, options, false, ret);
 }
 
 size_t postroom_batch_count(const postroom_batch *batch)
@@ -295,8 +310,8 @@ int postroom_settle(postroom_store *store, postroom_batch *batch, postroom_deliv
 		    size_t count)
 {
 	pr_err_clear(&store->err);
-	return store->ops->settle(store, &pr_table_outbox, items, count, &batch->policy,
-				  &store->err);
+	return pr_store_settle(store, &pr_table_outbox,
+			       &(struct pr_settle){ items, count, &batch->policy }, &store->err);
 }
 
 static int settle_all(postroom_store *store, postroom_batch *batch, postroom_delivery *items,

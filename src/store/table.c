@@ -23,8 +23,9 @@ const struct pr_table pr_table_inbox = {
 	.active = "active",
 	.done = "completed",
 	.done_at = "processed_at",
-	.columns = "seq, claims, attempts, created_at, id, namespace, coalesce(topic, handler_name), "
-		   "key, tenant_id, NULL, correlation_id, content_type",
+	.columns =
+		"seq, claims, attempts, created_at, id, namespace, coalesce(topic, handler_name), "
+		"key, tenant_id, NULL, correlation_id, content_type",
 	.scope_ns = "namespace",
 	.scope_topic = "topic",
 	.scope_tenant = "NULL",
@@ -65,10 +66,14 @@ void pr_table_sql(const struct pr_table *table, const char *sql, struct pr_buf *
 		const char *name;
 		const char *value;
 	} fields[] = {
-		{ "{table}", table->name },	   { "{active}", table->active },
-		{ "{done}", table->done },	   { "{done_at}", table->done_at },
-		{ "{columns}", table->columns },   { "{scope_ns}", table->scope_ns },
-		{ "{scope_topic}", table->scope_topic }, { "{scope_tenant}", table->scope_tenant },
+		{ "{table}", table->name },
+		{ "{active}", table->active },
+		{ "{done}", table->done },
+		{ "{done_at}", table->done_at },
+		{ "{columns}", table->columns },
+		{ "{scope_ns}", table->scope_ns },
+		{ "{scope_topic}", table->scope_topic },
+		{ "{scope_tenant}", table->scope_tenant },
 	};
 
 	while (*sql) {

@@ -12,12 +12,12 @@
 
 struct pr_table {
 	const char *name;
-	const char *box;	 /* prefix of its log events: OUTBOX_… */
-	const char *active;	 /* status while leased */
-	const char *done;	 /* status when all is well */
-	const char *done_at;	 /* column with the time of completion */
-	const char *columns;	 /* of a delivery, in pr_delivery_column's order, without its content */
-	const char *scope_ns;	 /* compared with a claim's scope: columns or constants */
+	const char *box;     /* prefix of its log events: OUTBOX_… */
+	const char *active;  /* status while leased */
+	const char *done;    /* status when all is well */
+	const char *done_at; /* column with the time of completion */
+	const char *columns; /* of a delivery, in pr_delivery_column's order, without its content */
+	const char *scope_ns; /* compared with a claim's scope: columns or constants */
 	const char *scope_topic;
 	const char *scope_tenant;
 	bool lanes; /* keyed rows are in lanes if the database has them; otherwise all rows are claimed individually */

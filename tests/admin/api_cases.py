@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the API answers, for either database: test_api.py and pgsql/test_admin.py run these."""
 import csv
+import datetime
 import io
 import json
 import socket
 
 from conftest import wait_until
+from fake_clock import clock
 from serving import make_dead, read_all, serve
 
 STATES = ('pending', 'processing', 'failed_pending', 'scheduled', 'due', 'dead', 'backlog')
@@ -33,7 +35,7 @@ def H1_thresholds_decide_health(postroom):
     admin = serve_idle(postroom, env=env)
     health = wait_until(lambda: (answer := admin.get('/healthz'))['reasons'] and answer, 'a reason')
     assert health['status'] == 'degraded'
-    assert health['reasons'] == [{'component': 'dead', 'status': 'degraded', 'value': 3, 'threshold': 3,
+    assert health['reasons'] == [{'component': 'dead', 'status': 'degraded', 'value': 3, 'threshold': 3, 'since': None,
                                   'message': '3 dead messages; the threshold is 3'}]
     assert postroom.ok('health', f'http://127.0.0.1:{admin.port}').out == 'degraded\n'
     assert admin.get('/api/v1/stats')['status'] == 'degraded'
@@ -45,6 +47,37 @@ def H1_thresholds_decide_health(postroom):
     assert (result.code, result.out) == (1, 'unhealthy\n')
 
 
+def H1_dead_letters_of_both_tables_are_reasons_since_the_first_died(postroom):
+    make_dead(postroom, 3)
+    postroom.ok('inbox', 'submit', 'books', 'e1', '{}')
+    postroom.ok('consume', '--handler', 'books', '--exec', 'exit 1', '--max-attempts', '1', '--drain')
+    admin = serve_idle(postroom)
+    reasons = admin.get('/api/v1/stats')['reasons']
+    first = [admin.get(f'/api/v1/{table}/groups?status=dead')['items'][0]['first_at'] for table in ('outbox', 'inbox')]
+    assert [(reason['component'], reason['value'], reason['since']) for reason in reasons] == [
+        ('dead', 3, first[0]), ('inbox', 1, first[1])]
+    assert reasons[1]['message'] == '1 dead message in the inbox; the threshold is 1'
+
+
+def P2_first_statistics_judge_the_figures_that_they_show(postroom):
+    admin = serve_idle(postroom, env={'POSTROOM_HEALTH_DEAD_UNHEALTHY': '3'})
+    make_dead(postroom, 3)  # since the janitor has counted
+    stats = admin.get('/api/v1/stats')
+    assert (stats['dead'], stats['status']) == (3, 'unhealthy')
+    assert [reason['component'] for reason in stats['reasons']] == ['dead']
+
+
+def H1_first_probe_after_a_long_time_counts_the_dead_letters(postroom):
+    """As from a cron job: the janitor's counts are old, because no request has asked for them."""
+    env, put = clock(postroom)
+    admin = serve_idle(postroom, env={'POSTROOM_HEALTH_DEAD_UNHEALTHY': '3', **env})
+    make_dead(postroom, 3)
+    put('+3600')
+    answer = admin('GET', '/healthz')
+    assert (answer.code, answer.json['status']) == (503, 'unhealthy')
+    assert [reason['component'] for reason in answer.json['reasons']] == ['dead']
+
+
 def H1_dead_sink_degrades_and_stays_ready(postroom):
     postroom.enqueue('t')
     admin = serve(postroom, '--to', 'http://127.0.0.1:1/')
@@ -54,6 +87,9 @@ def H1_dead_sink_degrades_and_stays_ready(postroom):
     sink = wait_until(lambda: (found := admin.get('/api/v1/sinks')['items'][0])['last_error'] and found, 'an error')
     assert sink['breaker'] in ('open', 'half-open') and sink['open_since'] and sink['last_error_at']
     assert sink['url'] == 'http://127.0.0.1:1/'
+    # A fact, not the time of the request.
+    asked = datetime.datetime.now(datetime.timezone.utc)
+    assert datetime.datetime.fromisoformat(admin.get('/healthz')['reasons'][0]['since']) <= asked
 
 
 def P1_stats_and_topics_count(postroom):
@@ -65,10 +101,53 @@ def P1_stats_and_topics_count(postroom):
     assert {name: stats[name] for name in STATES} == {'pending': 2, 'processing': 0, 'failed_pending': 0, 'scheduled': 1,
                                                       'due': 1, 'dead': 2, 'backlog': 2}
     assert stats['capped'] is False and stats['oldest_age_seconds'] >= 0
+    assert (stats['delivered'], stats['delivered_capped']) == (0, False)
+    assert stats['inbox'] == {'pending': 0, 'active': 0, 'completed': 0, 'completed_capped': False, 'dead': 0}
     assert set(stats['rates']) == {'1m', '5m', '15m'}
     assert stats['database'] == ('postgres' if 'postgres' in postroom.db else 'sqlite')
     topics = {item['topic']: item for item in admin.get('/api/v1/topics')['items']}
     assert topics['a.b']['pending'] == 2 and topics['orders.created']['dead'] == 2
+
+
+def P1_stats_have_the_fields_of_the_command(postroom):
+    for _ in range(3):
+        postroom.enqueue('a.b')
+    postroom.ok('relay', '--drain', '--to', 'null:')
+    postroom.ok('inbox', 'submit', 'books', 'e1', '{}')
+    postroom.ok('consume', '--handler', 'books', '--exec', 'true', '--drain')
+    postroom.enqueue('a.b')
+    stats, said = serve_idle(postroom).get('/api/v1/stats'), postroom.stats()
+    for name in ('pending', 'processing', 'failed_pending', 'delivered', 'dead', 'backlog'):
+        assert stats[name] == said[name], name
+    assert stats['delivered'] == 3 and stats['inbox']['completed'] == 1
+
+
+def P1_count_of_delivered_messages_stops_at_its_limit(postroom, sql):
+    postroom.ok('migrate')
+    now = 'now()' if 'postgres' in postroom.db else '1700000000000000'
+    sql('WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10050) INSERT INTO postroom_outbox '
+        f"(topic, payload, status, created_at, delivered_at) SELECT 't', '{{}}', 'delivered', {now}, {now} FROM n")
+    admin = serve_idle(postroom, env={'POSTROOM_RETENTION_DELIVERED': 'never'})
+
+    def delivered():
+        stats = admin.get('/api/v1/stats')
+        return stats['delivered'], stats['delivered_capped']
+    assert delivered() == (10000, True)
+    admin.post('/api/v1/outbox/delete', {'filter': {'status': 'delivered'}, 'limit': 100})
+    assert delivered() == (9950, False)
+
+
+def P1_stats_of_a_moment_are_counted_once(postroom):
+    postroom.enqueue('a.b')
+    admin = serve_idle(postroom)
+
+    def share_a_count():
+        times = {admin.get(path)['collected_at'] for path in ('/api/v1/stats', '/api/v1/stats')}
+        return len(times) == 1 and times.pop()
+    first = wait_until(share_a_count, 'two answers of one count')
+    postroom.enqueue('a.b')
+    wait_until(lambda: admin.get('/api/v1/stats')['pending'] == 2, 'the next count')
+    assert admin.get('/api/v1/stats')['collected_at'] > first
 
 
 def P1_workers_and_leases_are_listed(postroom):
@@ -127,9 +206,63 @@ def P1_dead_letters_are_grouped_by_cause(postroom):
         ('a', 3, 'exit status <n>'), ('b', 2, 'exit status <n>')]
     group = answer['items'][0]
     assert group['example_error'] == 'exit status 3' and group['first_at'] <= group['last_at']
+    assert group['sink'] == 'exec'
     found = admin.get('/api/v1/outbox?status=dead&topic=b&fingerprint=exit+status+%3Cn%3E')
     assert found['total'] == 2
     assert admin.get('/api/v1/outbox?error=STATUS%203')['total'] == 3
+
+
+def P1_group_without_an_error_can_be_changed_alone(postroom, sql):
+    make_dead(postroom, 2, 'a')
+    sql("INSERT INTO postroom_outbox (topic, payload, status) VALUES ('a', '{}', 'dead')")
+    admin = serve_idle(postroom)
+    group = next(item for item in admin.get('/api/v1/outbox/groups')['items'] if item['example_error'] is None)
+    assert (group['fingerprint'], group['topic'], group['count']) == ('<none>', 'a', 1)
+    assert admin.get('/api/v1/outbox?topic=a&fingerprint=%3Cnone%3E')['total'] == 1
+    filter = {'status': 'dead', 'topic': 'a', 'fingerprint': '<none>'}
+    assert admin.post('/api/v1/outbox/delete', {'filter': filter}) == {'matched': 1, 'done': 1, 'more': False}
+    assert admin.get('/api/v1/outbox')['total'] == 2
+
+
+ROUTED = """
+sinks:
+  bus: { url: "exec:exit 3" }
+  hooks: { url: "exec:exit 3" }
+routes:
+  - { namespace: a, sink: bus }
+  - { namespace: b, sink: hooks }
+"""
+
+
+def P1_dead_letters_of_a_topic_are_grouped_and_changed_by_sink(postroom, tmp_path):
+    (tmp_path / 'routed.yaml').write_text(ROUTED)
+    for namespace in 'aaabb':
+        postroom.enqueue('t', '{}', '--namespace', namespace)
+    postroom.ok('relay', '-c', tmp_path / 'routed.yaml', '--drain', '--max-attempts', '1')
+    admin = serve_idle(postroom)
+
+    def groups(command=False):
+        items = (postroom.ok('list', '--status', 'dead', '--group-by', 'error', '--json').objects if command
+                 else admin.get('/api/v1/outbox/groups')['items'])
+        assert {(item['fingerprint'], item['topic']) for item in items} <= {('exit status <n>', 't')}
+        return [(item['sink'], item['count']) for item in items]
+    assert groups() == groups(command=True) == [('bus', 3), ('hooks', 2)]
+    assert admin.get('/api/v1/outbox?sink=hooks')['total'] == 2
+    assert admin.get('/api/v1/outbox?sink=%3Cnone%3E')['total'] == 0
+    filter = {'status': 'dead', 'topic': 't', 'fingerprint': 'exit status <n>', 'sink': 'hooks'}
+    assert admin.post('/api/v1/outbox/retry', {'filter': filter, 'dry_run': True})['matched'] == 2
+    assert admin.post('/api/v1/outbox/retry', {'filter': filter}) == {'matched': 2, 'done': 2, 'more': False}
+    assert groups() == [('bus', 3)]
+    assert postroom.ok('retry', '--dead', '--sink', 'bus', '--dry-run', '--json').object == {'matched': 3}
+    done = postroom.ok('retry', '--dead', '--sink', 'bus', '--json')
+    assert done.object == {'retried': 3} and 'filter="table=outbox status=dead sink=bus" count=3' in done.err
+    assert groups() == []
+    postroom.ok('relay', '-c', tmp_path / 'routed.yaml', '--drain', '--max-attempts', '1')
+    filter['sink'] = 'bus'
+    assert admin.post('/api/v1/outbox/delete', {'filter': filter, 'dry_run': True})['matched'] == 3
+    assert admin.post('/api/v1/outbox/delete', {'filter': filter})['done'] == 3
+    assert groups() == groups(command=True) == [('hooks', 2)]
+    assert postroom.ok('purge', '--status', 'dead', '--sink', 'hooks', '--yes', '--json').object == {'purged': 2}
 
 
 def P1_retry_and_delete_change_only_matching_messages(postroom):
@@ -152,6 +285,33 @@ def P1_retry_and_delete_change_only_matching_messages(postroom):
     for path, filter in (('delete', {}), ('delete', {'status': 'pending'}), ('retry', {'status': 'pending'})):
         answer = admin('POST', f'/api/v1/outbox/{path}', {'filter': filter})
         assert (answer.code, answer.error) == (400, 'bad_body'), filter
+
+
+def P1_action_on_many_messages_is_done_in_calls_of_bounded_size(postroom, sql):
+    postroom.ok('migrate')
+    sql("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12500) "
+        "INSERT INTO postroom_outbox (topic, payload, status) SELECT 't', '{}', 'dead' FROM n")
+    admin = serve_idle(postroom)
+    left, actions = 12500, 0
+    while left:
+        answer = admin.post('/api/v1/outbox/delete', {'filter': {'status': 'dead'}})
+        assert answer['matched'] == left and 1000 <= answer['done'] <= 10000 or answer['done'] == left
+        left, actions = left - answer['done'], actions + 1
+        assert answer['more'] == (left > 0)
+        # A client that stops here leaves the others as they are.
+        assert admin.get('/api/v1/stats')['dead'] == left
+    assert actions > 1
+    assert len(wait_until(lambda: admin.logged('OUTBOX_OPERATOR_ACTION'))) == actions
+
+
+def P1_count_of_matching_messages_is_reported_as_capped(postroom, sql):
+    postroom.ok('migrate')
+    sql("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100001) "
+        "INSERT INTO postroom_outbox (topic, payload, status) SELECT 't', '{}', 'dead' FROM n")
+    admin = serve_idle(postroom)
+    answer = admin.post('/api/v1/outbox/retry', {'filter': {}, 'dry_run': True})
+    assert (answer['matched'], answer['matched_capped'], answer['more']) == (100000, True, True)
+    assert 'matched_capped' not in admin.post('/api/v1/outbox/retry', {'filter': {'topic': 'x'}, 'dry_run': True})
 
 
 def P1_one_message_is_retried_or_deleted(postroom):
@@ -247,4 +407,15 @@ def P1_consumer_serves_too(postroom):
     wait_until(lambda: admin.get('/api/v1/inbox?status=completed')['total'] == 1, 'the job to be done')
     assert admin.get('/healthz')['status'] == 'healthy'
     assert b'postroom_' in admin('GET', '/metrics').body
+    admin.stop()
+
+
+def P2_figures_are_counted_again_after_an_action(postroom):
+    ids = make_dead(postroom, 3)
+    admin = serve(postroom, '--to', 'null:')
+    assert admin.get('/api/v1/stats')['dead'] == 3
+    admin.post(f'/api/v1/outbox/{ids[0]}/retry')
+    assert admin.get('/api/v1/stats')['dead'] == 2
+    admin.post('/api/v1/outbox/delete', {'filter': {'status': 'dead'}})
+    assert admin.get('/api/v1/stats')['dead'] == 0
     admin.stop()

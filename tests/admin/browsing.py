@@ -115,6 +115,9 @@ def variety():
     data = Data()
     for n in range(6):
         data.message('ok.old', 'delivered', age=7206 - n)
+    data.ids['delayed'] = data.message('ok.delayed', 'delivered', age=7000, next_attempt_at=data.started - 5000,
+                                       delivered_at=data.started - 4999)
+    data.message('hooks.late', age=120, next_attempt_at=data.started - 60)
     for n in range(40):
         data.message('ok.sent', 'delivered', age=3000 - n)
     for n in range(130):
@@ -160,6 +163,13 @@ def dead_letters(count):
     data = Data()
     for n in range(count):
         data.message('bulk.retried', 'dead', f'HTTP 500: broken {n}')
+    return data
+
+
+def many_causes():
+    data = Data()
+    for n in range(101):
+        data.message(f'shop-{n}.orders', 'dead', 'HTTP 500: broken')
     return data
 
 

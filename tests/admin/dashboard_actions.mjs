@@ -46,6 +46,7 @@ export const checks = {
 		await page.locator('[data-ended="1"]').waitFor();
 		await button(page.getByRole('dialog'), 'Close').last().click();
 		await totalIs(page, 0);
+		assert.equal(await page.getByRole('button', { name: /all matching/ }).count(), 0, 'nothing matches');
 	},
 
 	async groups(t) {
@@ -87,6 +88,8 @@ export const checks = {
 		await page.locator('input[name=rate]').fill('100');
 		await page.locator('[data-run]').click();
 		await page.locator('[data-done="100"]').waitFor();
+		const [, done, left] = (await page.getByRole('dialog').locator('p').textContent()).replaceAll(',', '').match(/^(\d+) of 5000 · about (\d+) s left$/);
+		assert.equal(Number(left), Math.floor((5000 - done) / 100), 'the rate gives the time that is left');
 		await page.keyboard.press('Escape');
 		assert.equal(await page.getByRole('progressbar').count(), 1, 'Escape does not close it while it runs');
 		await page.locator('[data-stop]').click();
@@ -157,6 +160,16 @@ export const checks = {
 		await until(() => page.url().includes('#/messages/inbox'), 'the inbox');
 		await press('g', 'm');
 		await totalIs(page, t.request.counts.all);
+		// The header stays at the top: rows must not end up behind it.
+		const focusedBox = () => page.evaluate(() => {
+			const { top, bottom } = document.activeElement.closest('[data-row]').getBoundingClientRect();
+			return { isVisible: top >= document.getElementById('bar').getBoundingClientRect().bottom && bottom <= innerHeight, top };
+		});
+		for (const key of [...Array(30).fill('j'), ...Array(25).fill('k')]) {
+			await press(key);
+			const { isVisible, top } = await focusedBox();
+			assert.ok(isVisible, `the focused row is at ${top} after ${key}`);
+		}
 		await press('/');
 		await page.keyboard.type('mail.*');
 		await totalIs(page, 3);
@@ -240,6 +253,10 @@ export const checks = {
 		const dialog = page.getByRole('dialog');
 		await dialog.waitFor();
 		await t.accessible(page, 'token');
+		await page.keyboard.press('Escape');
+		await page.keyboard.press('Escape');
+		assert.equal(await button(dialog, 'Close dialog').count(), 0, 'the page needs the token');
+		assert.equal(await dialog.count(), 1);
 		assert.ok(!(await page.content()).includes('orders.created'));
 		await page.locator('input[name=token]').fill('wrong');
 		await page.keyboard.press('Enter');
@@ -270,6 +287,7 @@ export const checks = {
 		await page.getByText(/No answer for/).waitFor();
 		assert.ok(await page.locator('[data-tile="Dead"]').count(), 'the last numbers stay');
 		await page.getByText(/The numbers are from/).waitFor();
+		await t.accessible(page, 'outage');
 		await ask('start');
 		await page.getByText('Live', { exact: true }).waitFor();
 		await page.getByRole('alert').waitFor({ state: 'detached' });
@@ -278,6 +296,30 @@ export const checks = {
 		await ask('start');
 		await button(page, 'Retry now').click();
 		await page.getByText('Live', { exact: true }).waitFor();
+	},
+
+	async backoff(t) {
+		const page = await t.open('#/overview');
+		await button(page, 'Pause').click();
+		await page.getByText(/numbers are [3-9] s old/).waitFor();
+		await page.clock.install();
+		await page.clock.pauseAt(await page.evaluate(() => Date.now() + 1000));
+		let failed = 0;
+		page.on('requestfailed', (request) => { if (request.url().endsWith('/stats')) failed++; });
+		await page.route('**/api/v1/**', (route) => route.abort());
+		await button(page, 'Resume').click();
+		for (const [before, seconds] of [4, 8, 16, 30, 30].entries()) {
+			await until(() => failed === before + 1, `failure ${before + 1}`);
+			await page.getByText(`Next attempt in ${seconds} s.`).waitFor();
+			await page.clock.runFor(seconds * 1000 - 100);
+			assert.equal(failed, before + 1, `nothing is fetched for ${seconds} s`);
+			await page.clock.runFor(200);
+		}
+		await until(() => failed === 6, 'failure 6');
+		await page.getByText('Next attempt in 30 s.').waitFor();
+		await page.unroute('**/api/v1/**');
+		await page.clock.runFor(30000);
+		await page.getByRole('alert').waitFor({ state: 'detached' });
 	},
 
 	async refresh(t) {

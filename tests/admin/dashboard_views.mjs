@@ -12,7 +12,18 @@ export const checks = {
 		const stats = await t.api('stats');
 		assert.equal(await health.getAttribute('data-health'), stats.status);
 		assert.equal(await health.textContent(), 'Degraded');
-		for (const reason of stats.reasons) await page.getByText(reason.message).first().waitFor();
+		for (const { component, message } of stats.reasons) {
+			// An age grows, and is shown in minutes.
+			await page.locator('.health li').getByText(component === 'age' ? /^the oldest due message is \d+ min( \d+ s)? old; the threshold is 1 min$/i : message).waitFor();
+		}
+		assert.ok(stats.reasons.find(({ component }) => component === 'sink').since, 'the outage has a beginning');
+		for (const [name, table] of [['dead', 'outbox'], ['inbox', 'inbox']]) {
+			const { since } = stats.reasons.find(({ component }) => component === name);
+			const { items } = await t.api(`${table}/groups?status=dead`);
+			assert.equal(since, items.map((group) => group.first_at).sort()[0], `since the first dead letter of the ${table}`);
+		}
+		await page.getByRole('navigation', { name: 'Views' }).getByRole('link', { name: /^Overview/ }).getByRole('img', { name: 'Degraded' }).waitFor();
+		await page.locator('.health').getByText(/^since \d\d:\d\d:\d\d, /).first().waitFor();
 		// A probe of the breaker may be in flight at any time: both must agree at some time.
 		for (const [label, name] of [['Dead', 'dead'], ['Retrying', 'failed_pending'], ['Backlog', 'backlog'], ['In flight', 'processing']]) {
 			const shown = page.locator(`[data-tile="${label}"]  strong`).first();
@@ -24,8 +35,104 @@ export const checks = {
 		await page.locator('.chart .plot').first().focus();
 		await page.keyboard.press('ArrowLeft');
 		if (stats.history.length) await page.locator('.readout').waitFor();
+		await page.locator('.health li', { hasText: 'in the inbox' }).getByRole('link').click();
+		await until(() => page.url().endsWith('#/dead/inbox'), 'the dead letters of the inbox');
+		await page.goBack();
 		await row(page, 'orders.created').first().getByRole('link').first().click();
 		await until(() => page.url().includes('topic=orders.created'), 'the filtered list');
+	},
+
+	async countAge(t) {
+		const page = await t.open();
+		await page.getByText('Live', { exact: true }).waitFor();
+		await page.getByText(/^counted \d+ (s|min.*) ago$/).waitFor();
+	},
+
+	async sparse(t) {
+		const page = await t.context.newPage();
+		await page.route('**/api/v1/stats', async (route) => {
+			const stats = await (await route.fetch()).json();
+			stats.history.forEach((sample, at) => { if (at !== 90) sample.p50_seconds = sample.p99_seconds = null; });
+			await route.fulfill({ json: stats });
+		});
+		await page.goto(`${t.base}#/overview`);
+		const dots = page.locator('.chart', { hasText: 'p99' }).locator('.dots');
+		await until(async () => await dots.count() === 2, 'the chart');
+		assert.deepEqual(await dots.evaluateAll((paths) => paths.map((one) => [one.getAttribute('d').split('M').length, getComputedStyle(one).strokeWidth])), [[2, '5px'], [2, '5px']]);
+	},
+
+	async capped(t) {
+		const page = await t.open('#/messages/outbox');
+		const tabs = page.getByRole('navigation', { name: 'Status' });
+		await tabs.getByRole('link', { name: 'Delivered 10,000+', exact: true }).waitFor();
+		await tabs.getByRole('link', { name: 'Pending 100,000+', exact: true }).waitFor();
+		await tabs.getByRole('link', { name: 'Retrying 54,321', exact: true }).waitFor();
+		await page.getByText('100,000+ messages', { exact: true }).waitFor();
+		await page.locator('.nav .count').getByText('100,000+', { exact: true }).waitFor();
+		await page.goto(`${t.base}#/dead/outbox`);
+		await button(page, 'Retry all…').click();
+		const dialog = page.getByRole('dialog');
+		await dialog.getByText('100,000+', { exact: true }).waitFor();
+		await dialog.getByText('This retries 100,000 of them.').waitFor();
+		await button(dialog, 'Retry 100,000 messages').waitFor();
+	},
+
+	async causes(t) {
+		const page = await t.open('#/dead/outbox');
+		await page.getByText('100+ dead letters, 100+ causes', { exact: true }).waitFor();
+		await page.getByText('Only the 100 largest groups are shown.').waitFor();
+		assert.equal(await page.locator('[data-row]').count(), 100);
+		await button(page, 'Retry all…').click();
+		await page.locator('[data-matched="101"]').waitFor();
+	},
+
+	async badFilters(t) {
+		const page = await t.open('#/messages/outbox');
+		await totalIs(page, t.request.counts.all);
+		await page.getByText('More filters').click();
+		await field(page, 'tenant').fill('abc');
+		await page.getByRole('alert').getByText('tenant takes a UUID.').waitFor();
+		assert.equal(await page.locator('[data-row], .loading').count(), 0, 'rows of another filter are not shown');
+		await field(page, 'tenant').fill('');
+		await totalIs(page, t.request.counts.all);
+		await page.getByRole('alert').waitFor({ state: 'detached' });
+		await page.goto(`${t.base}#/dead/outbox?created_from=yesterday`);
+		await page.getByRole('alert').getByText(/^created_from takes a time/).waitFor();
+		assert.equal(await page.locator('[data-row], .loading').count(), 0);
+	},
+
+	async reasons(t) {
+		const page = await t.open();
+		const reasons = page.locator('.health li');
+		await reasons.nth(0).getByText('The oldest due message is 14 d 6 h old; the threshold is 10 min').waitFor();
+		await reasons.nth(0).getByText(/^since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, 14 d ago$/).waitFor();
+		await reasons.nth(1).getByText('100,000+ undelivered messages; the threshold is 100,000', { exact: true }).waitFor();
+		assert.equal(await page.locator('[data-tile="Oldest due"] strong').textContent(), '14 d 6 h ');
+	},
+
+	async sample(t) {
+		const page = await t.open();
+		await page.locator('section', { hasText: 'Topics' }).getByText('of a sample of the messages', { exact: true }).waitFor();
+	},
+
+	async longValues(t) {
+		for (const width of [320, 1024, 1280, 3840]) {
+			const page = await t.open('', { size: { width, height: 900 } });
+			await page.locator('.nav .count').getByText('100,000+', { exact: true }).waitFor();
+			for (const [name, hash] of Object.entries(VIEWS)) {
+				await page.goto(t.base + hash);
+				await page.locator('.bar').getByText('Live', { exact: true }).waitFor();
+				await until(async () => await page.locator('.loading').count() === 0, 'the view');
+				await t.fits(page, `${name} at ${width}`);
+				const cut = await page.locator('td, dd, .facts, .tile, .nav, .nav a, .scroll').evaluateAll((nodes) => nodes.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent.slice(0, 60)));
+				assert.deepEqual(cut, [], `${name} at ${width}: values are cut`);
+				const broken = await page.locator('.facts .faint, th, .pill, button').evaluateAll((nodes) => nodes.filter((one) => one.offsetHeight > 2 * one.offsetWidth && one.textContent).map((one) => one.textContent));
+				assert.deepEqual(broken, [], `${name} at ${width}: words are broken into letters`);
+				const numbers = await page.locator('.list .number').evaluateAll((nodes) => nodes.filter((one) => one.getClientRects().length > 1).map((one) => one.textContent));
+				assert.deepEqual(numbers, [], `${name} at ${width}: numbers are broken into digits`);
+			}
+			await page.close();
+		}
 	},
 
 	async traffic(t) {
@@ -80,6 +187,18 @@ export const checks = {
 		await page.getByText('No messages match').waitFor();
 		await page.getByRole('button', { name: 'Clear filters' }).click();
 		await totalIs(page, all);
+	},
+
+	async exports(t) {
+		const page = await t.open('#/messages/outbox?topic=mail.*&error=no+address');
+		await totalIs(page, 3);
+		const ids = await page.locator('[data-row]').evaluateAll((rows) => rows.map((one) => one.dataset.row));
+		for (const format of ['CSV', 'NDJSON']) {
+			const [download] = await Promise.all([page.waitForEvent('download'), button(page, `Export as ${format}`).click()]);
+			assert.equal(download.suggestedFilename(), `outbox.${format.toLowerCase()}`);
+			const lines = readFileSync(await download.path(), 'utf8').trim().split('\n').slice(format === 'CSV' ? 1 : 0);
+			assert.deepEqual(lines.map((line) => ids.find((id) => line.includes(id))), ids, format);
+		}
 	},
 
 	async paging(t) {
@@ -150,6 +269,12 @@ export const checks = {
 		assert.match(await payload.textContent(), /9007199254740993/);
 		assert.match(await payload.textContent(), /1\.10/);
 		for (const text of ['Created', 'Dead', 'o-exact', 'x-source', 'checkout', 'HTTP 422: exact']) await page.getByText(text, { exact: true }).first().waitFor();
+		await page.goto(`${t.base}#/messages/outbox/${t.request.ids.delayed}`);
+		await page.getByRole('heading', { name: 'ok.delayed' }).waitFor();
+		const events = await page.locator('.timeline strong').allTextContents();
+		assert.deepEqual(events, ['Created', 'Due', 'Delivered']);
+		await page.goto(`${t.base}#/messages/outbox?topic=hooks.late`);
+		await row(page, 'hooks.late').locator('.pill').getByText('pending', { exact: true }).waitFor();
 		await page.goto(`${t.base}#/messages/outbox/00000000-0000-7000-8000-000000000000`);
 		await page.getByText('This message does not exist').waitFor();
 	},
@@ -170,10 +295,10 @@ export const checks = {
 		await until(async () => await page.getByRole('table', { name: 'Workers' }).locator('[data-row]').count() === items.length, 'the workers');
 		await row(page, 'hooks').first().waitFor();
 		const doctor = await t.api('doctor');
-		if (doctor.items) {
-			const wrong = doctor.items.filter((item) => item.level !== 'ok');
-			await until(async () => await page.locator('.findings').first().locator('> .finding').count() === (wrong.length || doctor.items.length), 'the findings');
-		}
+		const wrong = doctor.items.filter((item) => item.level !== 'ok');
+		await until(async () => await page.locator('.findings > .finding').count() === wrong.length, 'the findings');
+		for (const { check, title } of wrong) await row(page, check).getByText(title, { exact: true }).first().waitFor();
+		await page.getByText(`${doctor.items.length - wrong.length} checks passed`, { exact: true }).waitFor();
 	},
 
 	async hostile(t) {
@@ -222,6 +347,8 @@ export const checks = {
 				await page.getByText('Live', { exact: true }).waitFor();
 				await until(async () => await page.locator('.loading').count() === 0, 'the view');
 				await t.fits(page, `${name} at ${width}`);
+				const cut = await page.locator('.field input').evaluateAll((inputs) => inputs.filter((one) => one.getBoundingClientRect().right > one.parentNode.getBoundingClientRect().right + 1).map((one) => one.name));
+				assert.deepEqual(cut, [], `${name} at ${width}: fields are wider than their columns`);
 			}
 			if (width === 320) {
 				await page.goto(`${t.base}#/dead/outbox`);
@@ -261,7 +388,7 @@ export const checks = {
 		const page = await t.open();
 		for (const scheme of ['light', 'dark']) {
 			await page.emulateMedia({ colorScheme: scheme, reducedMotion: 'reduce' });
-			for (const [name, hash] of Object.entries({ ...VIEWS, retrying: '#/messages/outbox?status=failed', message: `#/messages/outbox/${t.request.ids.exact}` })) {
+			for (const [name, hash] of Object.entries({ ...VIEWS, retrying: '#/messages/outbox?status=failed', message: `#/messages/outbox/${t.request.ids.exact}`, job: '#/messages/inbox/import/job-1' })) {
 				await page.goto(t.base + hash);
 				await page.locator('.bar').getByText('Live', { exact: true }).waitFor();
 				await until(async () => await page.locator('.loading').count() === 0, 'the view');

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An imitation of the admin server, with invented data: to work on the page without a relay, and
 // for screenshots of states that take a relay hours to reach.
-//   node mock.mjs [PORT [SCENE]]     scenes: busy (default), calm, empty, huge
+//   node mock.mjs [PORT [SCENE]]     scenes: busy (default), calm, empty, huge, long
 // POST /mock {…} changes what it does: token, read_only, show_payloads, delay, fail.
 import { createServer } from 'node:http';
 import { createHash } from 'node:crypto';
@@ -159,17 +159,18 @@ function stats() {
 	const failed = scene.outbox.filter((row) => row.status === 'pending' && row.attempts > 0).length;
 	const scheduled = scene.outbox.filter((row) => row.status === 'pending' && !row.attempts && Date.parse(row.next_attempt_at) > Date.now()).length;
 	const reasons = [];
-	if (scene.outage) reasons.push({ component: 'sink', status: 'degraded', value: 1, threshold: 1, message: 'Sink "hooks" is unreachable: its breaker has been open for 4 min.' });
-	if (by.dead) reasons.push({ component: 'dead', status: 'degraded', value: by.dead, threshold: 1, message: `${by.dead.toLocaleString('en-US')} dead letters; the limit is 1.` });
+	if (scene.outage) reasons.push({ component: 'sink', status: 'degraded', value: 1, threshold: 1, since: iso(START - 252000), message: 'the sink hooks is down: HTTP 503: upstream connect error or disconnect/reset before headers' });
+	if (by.dead) reasons.push({ component: 'dead', status: 'degraded', value: by.dead, threshold: 1, since: iso(START - 3900000), message: `${by.dead} dead messages; the threshold is 1` });
+	if (inbox.dead) reasons.push({ component: 'inbox', status: 'degraded', value: inbox.dead, threshold: 1, since: iso(START - 1740000), message: `${inbox.dead} dead messages in the inbox; the threshold is 1` });
 	const rates = history();
 	const rate = (samples, field) => rates.slice(-samples).reduce((sum, one) => sum + one[field], 0) / (samples * 5);
 	const span = (samples) => ({ delivered_per_second: rates.length ? rate(samples, 'delivered') : 0, failed_per_second: rates.length ? rate(samples, 'failed') : 0, failure_ratio: 0 });
 	return {
-		pending: by.pending, processing: by.processing, failed_pending: failed, scheduled, due: by.pending - scheduled - failed, delivered: by.delivered, dead: by.dead,
+		pending: by.pending, processing: by.processing, failed_pending: failed, scheduled, due: by.pending - scheduled - failed, delivered: by.delivered, delivered_capped: false, dead: by.dead,
 		backlog: by.pending + by.processing, capped: false, oldest_age_seconds: by.pending ? (Date.now() - START) / 1000 + 221 : 0, collected_at: iso(Date.now()),
 		status: reasons.length ? 'degraded' : 'healthy', reasons, rates: { '1m': span(12), '5m': span(60), '15m': span(180) }, history: rates,
 		read_only: state.read_only, show_payloads: state.show_payloads, version: '0.2.0', database: 'postgres',
-		inbox: { pending: inbox.pending, active: inbox.active, completed: inbox.completed, dead: inbox.dead }, ...scene.extra,
+		inbox: { pending: inbox.pending, active: inbox.active, completed: inbox.completed, completed_capped: false, dead: inbox.dead }, ...scene.extra,
 	};
 }
 
@@ -183,7 +184,7 @@ function topics() {
 		if (row.status === 'pending') item.oldest_age_seconds = Math.max(item.oldest_age_seconds || 0, (Date.now() - Date.parse(row.created_at)) / 1000);
 		if (row.status === 'pending' && row.attempts) item.failed_pending++;
 	}
-	return { items: [...items.values()].sort((a, b) => (a.topic < b.topic ? -1 : 1)), capped: false };
+	return { items: [...items.values()].sort((a, b) => (a.topic < b.topic ? -1 : 1)), capped: Boolean(scene.extra.capped) };
 }
 
 function sinks() {
@@ -214,13 +215,15 @@ function doctor() {
 	] };
 }
 
+const sinkOf = (row) => (row.handler ? '<none>' : 'hooks');
+
 function matches(filter) {
 	const pattern = filter.topic && new RegExp(`^${filter.topic.replace(/[.+?^${}()|[\]\\]/g, '\\$&').replace(/\*/g, '.*')}$`, 's');
 	return (row) => (!filter.status || (filter.status === 'failed' ? row.status === 'pending' && row.attempts > 0 : row.status === filter.status)) &&
 		(!pattern || pattern.test(row.topic)) && (!filter.namespace || row.namespace === filter.namespace) && (!filter.tenant || row.tenant_id === filter.tenant) &&
 		(!filter.key || row.key === filter.key) && (!filter.id || row.id === filter.id) && (!filter.handler || row.handler === filter.handler) &&
 		(!filter.error || (row.last_error || '').toLowerCase().includes(filter.error.toLowerCase())) &&
-		(!filter.fingerprint || fingerprint(row.last_error) === filter.fingerprint) &&
+		(!filter.fingerprint || fingerprint(row.last_error) === filter.fingerprint) && (!filter.sink || sinkOf(row) === filter.sink) &&
 		(!filter.created_from || Date.parse(row.created_at) >= Date.parse(filter.created_from)) &&
 		(!filter.created_to || Date.parse(row.created_at) < Date.parse(filter.created_to));
 }
@@ -243,8 +246,8 @@ function list(table, filter) {
 function groups(table, filter) {
 	const found = new Map();
 	for (const row of scene[table].filter(matches({ ...filter, status: 'dead' }))) {
-		const key = JSON.stringify([fingerprint(row.last_error), row.topic, row.handler]);
-		if (!found.has(key)) found.set(key, { fingerprint: fingerprint(row.last_error), example_error: row.last_error, topic: row.topic, handler: row.handler, count: 0, first_at: row.updated_at, last_at: row.updated_at, example_id: row.id });
+		const key = JSON.stringify([fingerprint(row.last_error), row.topic, row.handler, sinkOf(row)]);
+		if (!found.has(key)) found.set(key, { fingerprint: fingerprint(row.last_error), example_error: row.last_error, topic: row.topic, handler: row.handler, sink: sinkOf(row), count: 0, first_at: row.updated_at, last_at: row.updated_at, example_id: row.id });
 		const group = found.get(key);
 		group.count++;
 		if (row.updated_at < group.first_at) group.first_at = row.updated_at;
@@ -260,7 +263,7 @@ function retryRow(row) {
 function bulk(table, action, { filter = {}, dry_run, limit = 10000 }) {
 	const allowed = action === 'retry' ? ['dead'] : ['dead', 'delivered', 'completed'];
 	const found = scene[table].filter(matches(filter)).filter((row) => allowed.includes(row.status));
-	if (dry_run) return { matched: found.length, done: 0, more: found.length > 0, examples: found.slice(0, 5).map((row) => row.id) };
+	if (dry_run) return { matched: scene.extra.list_total ? CAP : found.length, done: 0, more: found.length > 0, examples: found.slice(0, 5).map((row) => row.id) };
 	const part = new Set(found.slice(0, limit));
 	if (action === 'retry') part.forEach(retryRow);
 	else scene[table] = scene[table].filter((row) => !part.has(row));
@@ -315,6 +318,24 @@ function route(method, url, body) {
 	return one(table, method, parts, action);
 }
 
+// Every value as long as the server allows, or longer than anyone wants.
+function lengthen() {
+	const dotted = (text, length) => Array.from({ length }, () => text).join('.');
+	for (const [n, row] of [...scene.outbox, ...scene.inbox].entries()) {
+		row.topic = dotted(row.topic, 12);
+		row.namespace = n % 3 ? 'default' : 'europe-west-production-tenant-shard-0017-blue';
+		row.key = `customer/${uuid(`long${n}`)}/order/${uuid(`order${n}`)}/line/${'9'.repeat(60)}`;
+		if (row.handler) row.handler = dotted(row.handler, 8);
+		if (row.last_error) row.last_error = row.last_error.repeat(30);
+		for (const attempt of row.attempts_log || []) attempt.error = row.last_error;
+		row.dedupe_key = 'x'.repeat(200);
+		row.tenant_id = uuid('tenant');
+	}
+	scene.sinks = ['warehouse-replication-europe-west-production', 'b'].map((name, n) => ({ name: name.repeat(2 - n), url: `https://${'hooks.'.repeat(20)}example.test/v2/${'events/'.repeat(20)}?secret=***`, breaker: n ? 'half-open' : 'open', open_since: iso(START - 9e8),
+		last_error: `HTTP 503: ${'upstream connect error or disconnect/reset before headers; '.repeat(20)}`, last_error_at: iso(START - 3e6), last_delivery_at: iso(START - 9e8), in_flight: 1048576, delivered: 912345678901, failed: 123456789 }));
+	scene.extra = { delivered: null, dead: CAP, capped: true };
+}
+
 export function serve(port, name = 'busy') {
 	if (name === 'busy') {
 		scene.outage = true;
@@ -326,8 +347,14 @@ export function serve(port, name = 'busy') {
 		scene.inbox = scene.inbox.filter((row) => row.status !== 'dead');
 	} else if (name === 'huge') {
 		fill(500, 0.1, 0.1);
-		scene.extra = { pending: 100000, backlog: 100000, due: 100000, dead: 100000, failed_pending: 54321, capped: true, oldest_age_seconds: 1234567, list_total: 1000000, status: 'unhealthy',
-			reasons: [{ component: 'backlog', status: 'unhealthy', message: 'The backlog is above 100,000 messages; the limit is 100,000.' }, { component: 'oldest_age', status: 'unhealthy', message: 'The oldest due message has waited for 14 d 6 h; the limit is 10 min.' }] };
+		scene.extra = { delivered: 10000, delivered_capped: true, collected_at: iso(START - 12000), pending: 100000, backlog: 100000, due: 100000, dead: 100000, failed_pending: 54321, capped: true, oldest_age_seconds: 1234567, list_total: 1000000, status: 'unhealthy',
+			reasons: [{ component: 'backlog', status: 'degraded', since: null, message: '100000 undelivered messages; the threshold is 100000' }, { component: 'age', status: 'unhealthy', since: iso(START - 1233967000), message: 'the oldest due message is 1234567 s old; the threshold is 600 s' },
+				{ component: 'dead', status: 'degraded', since: null, message: '100000 dead messages; the threshold is 1' }] };
+	} else if (name === 'long') {
+		scene.outage = true;
+		fill(400, 0.3, 0.2);
+		fillInbox(60);
+		lengthen();
 	} else {
 		scene.history = false;
 		scene.sinks = [];

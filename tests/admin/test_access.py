@@ -127,7 +127,9 @@ def P1_answers_carry_headers_against_misuse(postroom):
         assert headers['Cache-Control'] == 'no-store'
         assert "default-src 'none'" in headers['Content-Security-Policy']
         assert "frame-ancestors 'none'" in headers['Content-Security-Policy']
-    assert "script-src 'self'" in admin('GET', '/').headers['Content-Security-Policy']
+    policy = admin('GET', '/').headers['Content-Security-Policy']
+    assert "script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'" in policy
+    assert 'unsafe' not in policy and '*' not in policy
     assert 'script-src' not in admin('GET', '/api/v1/stats').headers['Content-Security-Policy']
 
 

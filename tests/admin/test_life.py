@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configuration, reload and the end of a server."""
+import re
 import signal
 import threading
 
 from conftest import PATIENCE, wait_until
 from serving import Admin, serve
 
+SAMPLE = re.compile(r'[a-z_:][a-z0-9_:]*(\{[a-z_]+="(?:[^"\\]|\\.)*"(?:,[a-z_]+="(?:[^"\\]|\\.)*")*\})? [-+0-9.eE]+(?:Inf|NaN)?(?: # .*)?',
+                    re.IGNORECASE)
 CONFIG = '''\
 sinks: { out: { url: "null:" } }
 routes: [ { sink: out } ]
@@ -102,6 +105,44 @@ def G1_reload_during_requests_is_safe(postroom, tmp_path):
     for thread in threads:
         thread.join()
     assert codes <= {200, 503} and 200 in codes
+    admin.stop()
+
+
+def M1_reload_during_scrapes_never_breaks_an_answer(postroom, tmp_path):
+    file = tmp_path / 'c.yaml'
+    file.write_text(CONFIG % ('one', 'false'))
+    admin = Admin(postroom.start('relay', '-c', file, env={'READ': 'reader'}), 'one')
+    wait_until(lambda: admin('GET', '/readyz').code == 200, 'the relay to be ready')
+    over, wrong, scrapes = threading.Event(), [], []
+
+    def scrape(accept, end):
+        reloads = 0
+        while not over.is_set():
+            answer = admin('GET', '/metrics', headers={'Accept': accept})
+            lines = answer.body.decode().split('\n')
+            types = [line.split()[2] for line in lines if line.startswith('# TYPE ')]
+            names = [line.rsplit(' ', 1)[0] for line in lines if line and not line.startswith('#')]
+            found = [line for line in lines if line.startswith('postroom_config_last_reload_success_timestamp_seconds ')]
+            seen = sum(float(line.rsplit(' ', 1)[1]) for line in found)
+            if answer.code != 200 or lines[-2:] != end(lines) or len(set(types)) != len(types) or len(set(names)) != len(names) \
+                    or not all(SAMPLE.fullmatch(line) for line in lines if line and not line.startswith('#')) or seen < reloads:
+                wrong.append(answer)
+            reloads = seen
+            scrapes.append(len(names))
+    threads = [threading.Thread(target=scrape, args=args) for args in (
+        ('text/plain', lambda lines: [lines[-2], '']), ('application/openmetrics-text', lambda lines: ['# EOF', '']))]
+    for thread in threads:
+        thread.start()
+    for n in range(1, 9):
+        before = len(scrapes)
+        admin.process.send_signal(signal.SIGHUP)
+        wait_until(lambda n=n: len(admin.logged('OUTBOX_RELOADED')) >= n, 'a reload')
+        wait_until(lambda before=before: len(scrapes) > before + 1 or wrong, 'scrapes')
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong[0]
+    assert min(scrapes) > 20
     admin.stop()
 
 

@@ -15,7 +15,7 @@ from serving import make_dead, serve
 SOAK = os.environ.get('POSTROOM_SOAK') == '1'
 # The tail of INTERFACE: names that are promised.
 PROMISED = ['/livez', '/readyz', '/healthz', '/metrics', '/api/v1/stats', '/api/v1/topics', '/api/v1/sinks', '/api/v1/workers',
-            '/api/v1/openapi.json', '/api/v1/outbox', '/api/v1/outbox/{id}', '/api/v1/outbox/{id}/retry', '/api/v1/outbox/retry',
+            '/api/v1/doctor', '/api/v1/openapi.json', '/api/v1/outbox', '/api/v1/outbox/{id}', '/api/v1/outbox/{id}/retry', '/api/v1/outbox/retry',
             '/api/v1/outbox/delete', '/api/v1/outbox/groups', '/api/v1/outbox.ndjson', '/api/v1/outbox.csv', '/api/v1/inbox']
 
 

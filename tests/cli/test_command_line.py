@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 COMMANDS = ['enqueue', 'relay', 'list', 'show', 'retry', 'purge', 'stats', 'top', 'inbox',
-            'consume', 'step', 'checkpoint', 'lease', 'migrate', 'key', 'sinks', 'bench']
+            'consume', 'step', 'checkpoint', 'lease', 'adopt', 'migrate', 'key', 'sinks', 'bench']
 
 
 def test_help_teaches_in_one_screen(postroom):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The completion scripts, in the shells that they are for."""
+import json
 import os
+import pathlib
 import pty
 import re
 import shutil
@@ -8,8 +10,9 @@ import subprocess
 
 import pytest
 
-from conftest import wait_until
+from conftest import PROGRAM, ROOT, wait_until
 
+OPTIONS = pathlib.Path(PROGRAM).parent / 'meson-info' / 'intro-buildoptions.json'
 
 def needs(shell):
     return pytest.mark.skipif(not shutil.which(shell), reason=f'{shell} is not installed')
@@ -121,6 +124,20 @@ def test_completion_refuses_an_unknown_shell(postroom):
 def test_version_in_json_names_libraries_and_sinks(postroom):
     version = postroom.ok('--version', '--json').object
     assert version['sinks'] == [sink['name'] for sink in postroom.ok('sinks', '--json').objects]
-    assert version['stores'] == ['sqlite', 'postgres'] and version['compiler']
+    assert version['stores'] == ['sqlite', 'postgres']
+    assert re.match(r'(gcc|.*[Cc]lang) \d+\.', version['compiler'])
+    newest = {store: max(int(path.name[:3]) for path in (ROOT / 'src' / 'store' / folder / 'schema').glob('*.sql'))
+              for store, folder in (('sqlite', 'sqlite'), ('postgres', 'pgsql'))}
+    assert version['schema'] == newest
+    assert (version['revision'], version['date']) == ('unknown', 'unknown')  # of a tarball: tests/package/test_dist.py
     for library in ('sqlite', 'libpq', 'openssl', 'libyaml', 'libmicrohttpd'):
         assert re.match(r'\d+\.\d+', version['libraries'][library]), library
+
+
+@pytest.mark.skipif(not OPTIONS.exists(), reason='not beside its build')
+def test_version_in_json_names_the_options_of_the_build(postroom):
+    options = {option['name']: option['value'] for option in json.loads(OPTIONS.read_text())}
+    version = postroom.ok('--version', '--json').object
+    assert version['build'] == {'machine': os.uname().machine, 'type': options['buildtype'], 'sanitizer': options['b_sanitize']}
+    for sink in ('http', 'kafka', 'redis', 'amqp', 'nats'):
+        assert (sink in version['sinks']) == (options[sink] != 'disabled')

@@ -213,14 +213,14 @@ retention: { inbox: 0, dead: soon }
         'from 1ms to 36525d, not "0"',
         'c.yaml:7: admin.tokn: unknown; did you mean token?',
         'c.yaml:9: sinks.bus.concurrency takes a whole number from 1 to 10000, not "0"',
-        'c.yaml:9: sinks.bus: has no url; say where it is, as in url: "file:out.ndjson"',
+        'c.yaml:9: sinks.bus: has no url; give it one, as in url: "file:out.ndjson"',
         "c.yaml:10: sinks.odd name: a sink's name consists of letters, digits, _ and -",
         'c.yaml:10: sinks.odd name.url: there is no sink "nul:"; did you mean "null:"? Known: '
         + known_sinks(),
         'c.yaml:11: sinks.out.snyc: unknown; did you mean sync?',
-        'c.yaml:12: sinks.out2.url: sync takes true or false, not "perhaps"',
+        'c.yaml:12: sinks.out2.url: sync takes true or false, not "perhaps"; run `postroom sinks file`',
         'c.yaml:13: sinks.slow.rate takes a rate like 500/s, 1000/m or 10/h, not "5/d"',
-        'c.yaml:14: sinks.none: has no url; say where it is, as in url: "file:out.ndjson"',
+        'c.yaml:14: sinks.none: has no url; give it one, as in url: "file:out.ndjson"',
         'c.yaml:16: routes.1.sink: there is no sink "buss" below sinks:; did you mean bus?',
         'c.yaml:17: routes.2.topik: unknown; did you mean topic?',
         'c.yaml:17: routes.2: has no sink; name one of sinks:',
@@ -257,8 +257,8 @@ def known_sinks():
 
 
 @pytest.mark.parametrize('text,words', [
-    (b'', 'there is nothing in it'),
-    (b'# nothing\n', 'there is nothing in it'),
+    (b'', 'is empty'),
+    (b'# nothing\n', 'is empty'),
     (b'just a text\n', 'c.yaml:1: a configuration consists of sections'),
     (b'- a\n', 'c.yaml:1: a configuration consists of sections'),
     (b'relay:\n\tlease: 3s\n', 'c.yaml:2: a tab'),
@@ -267,8 +267,8 @@ def known_sinks():
     (b'relay: &r { lease: 3s }\nsinks: *r\n', 'c.yaml:2: aliases'),
     (b'relay: { *r : 3s }\n', 'c.yaml:1: aliases'),
     (b'relay: !!map { lease: 3s }\n', 'c.yaml:1: tags'),
-    (b'relay: { lease: 3s, workers: 2, lease: 4s }\n', 'c.yaml:1: lease: stands in line 1'),
-    (b'relay:\n  max-delay: 3s\n  max_delay: 4s\n', 'c.yaml:3: max_delay: stands in line 2'),
+    (b'relay: { lease: 3s, workers: 2, lease: 4s }\n', 'c.yaml:1: lease: is in line 1'),
+    (b'relay:\n  max-delay: 3s\n  max_delay: 4s\n', 'c.yaml:3: max_delay: is in line 2'),
     (b'relay: { lease: 3s }\n---\nrelay: { }\n', 'c.yaml:2: a second document'),
     (b'relay: { ? [ a ] : b }\n', 'c.yaml:1: a name has to be a short word'),
     (b'relay: { lease: "a\\0b" }\n', 'c.yaml:1: a value with a NUL'),
@@ -282,8 +282,8 @@ def known_sinks():
     (b'routes: { a: b }\n', 'c.yaml:1: routes: has to be a list'),
     (b'relay: { to: "null:" }\n', 'c.yaml:1: relay.to: unknown'),
     (b'sinks: { a: { url: "null:" } }\n', 'c.yaml: routes is missing'),
-    (PLAIN.encode() + b'relay: { topic: "${" }\n', 'c.yaml:3: relay.topic: ${ wants the name'),
-    (PLAIN.encode() + b'relay: { topic: "${1A}" }\n', 'c.yaml:3: relay.topic: ${ wants the name'),
+    (PLAIN.encode() + b'relay: { topic: "${" }\n', 'c.yaml:3: relay.topic: ${ needs the name'),
+    (PLAIN.encode() + b'relay: { topic: "${1A}" }\n', 'c.yaml:3: relay.topic: ${ needs the name'),
     (PLAIN.encode() + b'relay: { topic: "${NOBODY_SET_IT}" }\n',
      'c.yaml:3: relay.topic: the environment variable NOBODY_SET_IT is not set'),
     (PLAIN.encode() + b'relay: { tenant: acme }\n', 'c.yaml:3: relay.tenant takes a UUID'),
@@ -337,6 +337,49 @@ def G1_secrets_are_neither_printed_nor_reported(check, faults):
                  PLAIN.replace('sink: out', 'sink: "${SECRET}"')):
         lines = faults(text, env=env)
         assert len(lines) == 1 and 'hunter2' not in lines[0], lines
+
+
+def G1_credentials_of_the_service_manager_are_values(check, tmp_path):
+    (tmp_path / 'credentials').mkdir()
+    (tmp_path / 'credentials' / 'shop-db').write_text('hunter2\n')
+    (tmp_path / 'credentials' / 'admin.token').write_text('0123456789abcdef')
+    env = {'CREDENTIALS_DIRECTORY': str(tmp_path / 'credentials')}
+    text = PLAIN + ('database: "postgres://app:${credential:shop-db}@localhost/shop"\n'
+                    'admin: { listen: "0.0.0.0:8025", token: "${credential:admin.token}" }\n'
+                    'relay: { topic: "x${credential:shop-db}y" }\n')
+    for args in ([], ['--json']):
+        out = check(text, *args, env=env).out
+        assert 'hunter2' not in out and '0123456789' not in out and 'x***y' in out
+
+
+def G1_credential_is_read_without_its_last_newline(postroom, tmp_path):
+    (tmp_path / 'name').write_text('shop\n')
+    (tmp_path / 'c.yaml').write_text('database: "sqlite:${credential:name}.db"\n')
+    postroom.ok('migrate', '-c', 'c.yaml', env={'POSTROOM_DB': '', 'CREDENTIALS_DIRECTORY': str(tmp_path)})
+    assert (tmp_path / 'shop.db').exists()
+
+
+@pytest.mark.parametrize('name, content, fault', [
+    ('token', None, 'credential token: cannot open '),
+    ('token', b'hunter2\0', 'is longer than 65536 bytes or not text'),
+    ('token', b'x' * 65537, 'is longer than 65536 bytes or not text'),
+    ('../token', b'hunter2', '${credential: wants the name'),
+    ('.token', b'hunter2', '${credential: wants the name'),
+    ('', b'hunter2', '${credential: wants the name'),
+])
+def G1_unusable_credential_is_reported(faults, tmp_path, name, content, fault):
+    (tmp_path / 'credentials').mkdir()
+    for path in (tmp_path / 'token', tmp_path / 'credentials' / 'token'):
+        if content:
+            path.write_bytes(content)
+    lines = faults(PLAIN + 'relay: { topic: "${credential:%s}" }\n' % name, env={'CREDENTIALS_DIRECTORY': str(tmp_path / 'credentials')})
+    assert len(lines) == 1 and lines[0].startswith('c.yaml:3: relay.topic: ') and fault in lines[0] and 'hunter2' not in lines[0], lines
+
+
+def G1_credential_without_a_service_manager_is_reported(faults):
+    lines = faults(PLAIN + 'relay: { topic: "${credential:token}" }\n', env={'CREDENTIALS_DIRECTORY': ''})
+    assert lines == ['c.yaml:3: relay.topic: credential token: $CREDENTIALS_DIRECTORY is not set; '
+                     'with systemd, add LoadCredential=token:FILE to the unit']
 
 
 def G1_check_touches_nothing(check, tmp_path):

@@ -71,7 +71,7 @@ def U1_dry_run_and_status_exclude_each_other(postroom):
 def Z1_file_that_is_not_a_database_is_refused_and_unchanged(postroom, db, args):
     db.write_bytes(b'these are not the bytes of a database\n' * 100)
     before = db.read_bytes()
-    assert 'not an SQLite database' in postroom.fails(1, *args)
+    assert 'not a SQLite database' in postroom.fails(1, *args)
     assert db.read_bytes() == before
 
 

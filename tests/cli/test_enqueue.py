@@ -85,7 +85,7 @@ def E5_the_largest_payload_fits_and_one_byte_more_does_not(postroom):
     postroom.ok('enqueue', 't', input=fits)
     assert 'larger' in postroom.fails(1, 'enqueue', 't', input=fits + ' ')
     postroom.ok('enqueue', 't', '--max-payload', '2M', input=fits + ' ')
-    assert '100 bytes is larger than the maximum of 99' in postroom.fails(
+    assert 'larger than the maximum of 99 bytes; --max-payload allows more' in postroom.fails(
         1, 'enqueue', 't', '"' + 'x' * 98 + '"', '--max-payload', '99')
 
 

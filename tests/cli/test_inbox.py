@@ -84,8 +84,8 @@ def N4_the_inbox_is_listed_filtered_and_shown(postroom, sql):
     assert [row['handler'] for row in postroom.ok('inbox', 'show', '1', '--json').objects] == ['b', 'a']
     shown = postroom.ok('inbox', 'show', 'a', '2').out
     assert re.search('^status +dead$', shown, re.M) and re.search('^payload +{}$', shown, re.M)
-    assert postroom.fails(1, 'inbox', 'show', 'b', '2') == 'inbox show: there is no 2 at b'
-    assert postroom.fails(1, 'inbox', 'show', '9') == 'inbox show: there is no 9'
+    assert postroom.fails(1, 'inbox', 'show', 'b', '2') == 'inbox show: there is no event 2 of handler b; `postroom inbox list` prints the ids'
+    assert postroom.fails(1, 'inbox', 'show', '9') == 'inbox show: there is no event 9; `postroom inbox list` prints the ids'
 
 
 def N4_event_is_shown_with_all_its_attributes(postroom):
@@ -108,7 +108,7 @@ def N4_dead_events_are_retried(postroom, sql):
     assert result.code == 1 and result.out == '1 is pending again\n'
     assert [line for line in result.err.splitlines() if line.startswith('postroom: ')] == [
         'postroom: inbox retry: 4 is pending at h; only dead rows can be retried',
-        'postroom: inbox retry: there is no 9 at h']
+        'postroom: inbox retry: there is no event 9 of handler h; `postroom inbox list` prints the ids']
     assert postroom.ok('inbox', 'retry', '--dead', '--handler', 'other', '--json').object == {'retried': 0}
     assert postroom.ok('inbox', 'retry', '--dead').out == '2 pending again\n'
     assert postroom.stats()['inbox']['pending'] == 4

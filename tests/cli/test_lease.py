@@ -11,5 +11,5 @@ def C7_lease_kind_of_a_database_is_shown(postroom):
 
 def C7_sqlite_has_no_lanes(postroom):
     postroom.ok('migrate')
-    assert 'SQLite' in postroom.fails(1, 'lease', 'lane')
+    assert 'leased by row' in postroom.fails(1, 'lease', 'lane')
     assert postroom.ok('lease').out == 'row\n'

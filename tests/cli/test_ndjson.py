@@ -108,14 +108,14 @@ def E5_rows_written_before_a_bad_line_are_reported(postroom, tmp_path):
     path = write(tmp_path, sixteen_good_lines_and('{'))
     error = postroom.fails(1, 'enqueue', '--ndjson', path, '--batch-size', '8')
     assert 'line 17, column 2: ' in error
-    assert 'lines 1 to 16 were written (16 messages' in error
+    assert 'the lines up to line 16 were written (messages: 16' in error
     assert [row['key'] for row in reversed(postroom.rows())] == [str(n) for n in range(1, 17)]
 
 
 def E5_batch_with_a_bad_line_is_rolled_back(postroom, tmp_path):
     path = write(tmp_path, sixteen_good_lines_and('{'))
     error = postroom.fails(1, 'enqueue', '--ndjson', path, '--batch-size', '10')
-    assert 'lines 1 to 10 were written (10 messages' in error and 'nothing after' in error
+    assert 'the lines up to line 10 were written (messages: 10' in error and 'nothing after' in error
     assert len(postroom.rows()) == 10
 
 
@@ -236,5 +236,5 @@ def E7_closed_stdout_ends_the_run_and_reports_rows_written(postroom, tmp_path):
     os.close(writer)
     assert result.code == 1
     assert len(result.err.splitlines()) == 1 and 'Broken pipe' in result.err
-    assert 'lines 1 to 10 were written' in result.err
+    assert 'the lines up to line 10 were written' in result.err
     assert len(postroom.rows()) == 10

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters, groups, dry runs and the history of attempts, of messages and of the inbox."""
 import getpass
+import json
 import re
+import signal
 
 import pytest
 
-COUNTERS = ('fingerprint', 'example_error', 'topic', 'count', 'first_at', 'last_at', 'example_id')
+from conftest import PATIENCE, wait_until
+
+COUNTERS = ('fingerprint', 'example_error', 'topic', 'sink', 'count', 'first_at', 'last_at', 'example_id')
 
 
 def kill(sql, id, error):
@@ -46,7 +50,8 @@ def X1_dead_messages_are_grouped_by_cause(postroom, sql):
     assert [tuple(group) for group in groups] == [COUNTERS] * 2
     assert (groups[0]['fingerprint'], groups[0]['count']) == ('HTTP <n> after <n> ms', 3)
     assert (groups[0]['example_id'], groups[0]['example_error']) == (newest, 'HTTP 503 after 2 ms')
-    assert groups[1]['fingerprint'] == 'at <hex>'
+    assert groups[1]['fingerprint'] == 'at <hex>' and groups[1]['sink'] == '<none>'
+    assert len(ids(postroom, '--sink', '<none>')) == 4 and ids(postroom, '--sink', 'bus') == []
     assert postroom.ok('list', '--status', 'dead', '--group-by', 'error').lines[0].startswith('3\ta\t')
     assert postroom('list', '--group-by', 'error').code == 2
 
@@ -74,13 +79,49 @@ def X2_every_action_of_an_operator_is_logged(postroom, sql):
     assert many.count('OPERATOR_ACTION') == 1
 
 
+@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize('table, args, change', [
+    ('outbox', ('purge', '--status', 'dead', '--yes', '--json'), 'purged'), ('outbox', ('retry', '--dead', '--json'), 'retried'),
+    ('inbox', ('inbox', 'purge', '--status', 'dead', '--json'), 'purged'), ('inbox', ('inbox', 'retry', '--dead', '--json'), 'retried')])
+def X2_interrupted_action_logs_the_number_of_changed_rows(postroom, sql, how, table, args, change):
+    postroom.ok('migrate')
+    columns, values = ('topic, payload', "'t', '{}'") if table == 'outbox' else ('id, handler_name', "i, 'h'")
+    sql('WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) INSERT INTO '
+        f"postroom_{table} ({columns}, status, state) SELECT {values}, 'dead', 'dead' FROM n")
+
+    # Each step takes a while, so that the signal comes before the last one.
+    for event in ('UPDATE', 'DELETE'):
+        sql(f'CREATE TRIGGER slow_{event} AFTER {event} ON postroom_{table} BEGIN SELECT hex(randomblob(200000)); END')
+
+    def left():
+        return sql(f"SELECT count(*) FROM postroom_{table} WHERE status = 'dead'")[0][0]
+    process = postroom.start(*args)
+    wait_until(lambda: left() < 20000, 'the first step')
+    process.send_signal(how)
+    out, err = process.communicate(timeout=PATIENCE)
+    done = 20000 - left()
+    assert 0 < done < 20000
+    assert (process.returncode, json.loads(out)) == (1, {change: done})
+    assert f'count={done} actor=' in err.decode() and err.count(b'OPERATOR_ACTION') == 1
+    assert b'interrupted; the others are unchanged' in err
+
+
+@pytest.mark.parametrize('args', [('list',), ('retry', '--dead'), ('purge', '--status', 'dead'), ('inbox', 'list'),
+                                  ('inbox', 'retry', '--dead'), ('inbox', 'purge', '--status', 'dead')], ids=' '.join)
+def X1_empty_part_of_an_error_or_sink_is_refused(postroom, sql, args):
+    kill(sql, postroom.enqueue('a', '{}'), 'timeout')
+    assert '--error takes a part of an error' in postroom.fails(2, *args, '--error', '')
+    assert '--sink takes the name of a sink or <none>' in postroom.fails(2, *args, '--sink', '')
+    assert postroom.stats()['dead'] == 1
+
+
 def X1_show_has_the_failed_attempts(postroom):
     id = postroom.enqueue('a', '{}')
     postroom('relay', '--drain', '--to', 'exec:echo boom >&2; exit 1', '--max-attempts', '2', '--base-delay', '1ms')
     log = postroom.show(id)['attempts_log']
     assert [entry['number'] for entry in log] == [1, 2]
     assert all(set(entry) == {'number', 'at', 'duration_ms', 'worker', 'sink', 'error'} for entry in log)
-    assert all('boom' in entry['error'] and entry['duration_ms'] >= 0 for entry in log)
+    assert all(entry['sink'] == 'exec' and 'boom' in entry['error'] and entry['duration_ms'] >= 0 for entry in log)
     text = postroom.ok('show', id).out
     assert len(re.findall(r'^attempt +\d at .*: exit status 1: boom$', text, re.MULTILINE)) == 2
 
@@ -92,7 +133,8 @@ def N4_the_inbox_has_the_same_options(postroom, sql):
     rows = postroom.ok('inbox', 'list', '--error', 'C-1', '--since', '1h', '--json').objects
     assert [row['id'] for row in rows] == ['c-1']
     group = postroom.ok('inbox', 'list', '--status', 'dead', '--group-by', 'error', '--json').object
-    assert (group['fingerprint'], group['handler'], group['count']) == ('timeout c-<n>', 'h', 2)
+    assert (group['fingerprint'], group['handler'], group['sink'], group['count']) == ('timeout c-<n>', 'h', '<none>', 2)
+    assert postroom.ok('inbox', 'retry', '--dead', '--sink', 'bus', '--dry-run', '--json').object == {'matched': 0}
     assert postroom.ok('inbox', 'retry', '--dead', '--error', 'c-0', '--dry-run', '--json').object == {'matched': 1}
     done = postroom.ok('inbox', 'retry', '--dead', '--error', 'c-0', '--json')
     assert done.object == {'retried': 1}

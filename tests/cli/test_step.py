@@ -198,7 +198,7 @@ def J2_step_of_a_lost_job_runs_nothing(handler, sql, tmp_path):
     for command in commands:
         assert "j-1 belongs to another worker" in handler.fails(1, *command)
     sql('DELETE FROM postroom_inbox')
-    assert handler.fails(1, 'checkpoint') == 'checkpoint: there is no j-1 at import'
+    assert handler.fails(1, 'checkpoint') == 'checkpoint: there is no event j-1 of handler import; it may have been purged'
     assert not (tmp_path / 'run').exists()
 
 
@@ -260,12 +260,12 @@ def J3_timeout_applies_while_output_is_not_read(handler):
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def J3_a_signal_reaches_the_command_and_the_step_is_not_recorded(handler, number, tmp_path):
-    line = 'trap "echo tidied; exit 0" TERM; sleep 1000 & echo $! > pid; wait'
+    line = 'trap "echo stopped; exit 0" TERM; sleep 1000 & echo $! > pid; wait'
     process = handler.start('step', 'a', '--', 'sh', '-c', line)
     wait_until(lambda: written(tmp_path / 'pid'))
     process.send_signal(number)
     out, _ = process.communicate()
-    assert (process.returncode, out) == (128 + number, b'tidied\n')
+    assert (process.returncode, out) == (128 + number, b'stopped\n')
     wait_until(lambda: gone(tmp_path / 'pid'))
     assert handler.steps() == {}
 

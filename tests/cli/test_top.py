@@ -5,15 +5,18 @@ import json
 import os
 import pty
 import re
+import shlex
+import shutil
 import signal
 import struct
+import subprocess
 import termios
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from conftest import wait_until
+from conftest import PROGRAM, wait_until
 
 CONTROL = re.compile(r'\x1b\[[0-9;?]*[A-Za-z]')
 RATE = {'delivered_per_second': 12.5, 'failed_per_second': 0.5, 'failure_ratio': 0.04}
@@ -110,7 +113,7 @@ class Screen:
             return self.process.poll() is not None
         wait_until(ended, 'top to end')
         assert termios.tcgetattr(self.slave)[3] == self.before[3], 'echo or line mode is lost'
-        # What it has written last may still be on its way, in several pieces.
+        # Its last output may still be on its way, in several pieces.
         wait_until(lambda: ended() and self.text.endswith('\x1b[?25h\x1b[?1049l'), 'its last words')
         os.close(self.master)
         os.close(self.slave)
@@ -132,6 +135,21 @@ def P1_top_shows_the_figures_of_a_relay(postroom, relay):
     assert re.search(r'^ +7 +orders.created +HTTP 422', text, re.M)
     os.write(screen.master, b'q')
     assert screen.end() == 0
+
+
+def P1_top_marks_counts_that_are_not_complete(postroom):
+    stats = {**ANSWERS['/api/v1/stats'], 'dead': 100000, 'capped': True}
+    topics = {**ANSWERS['/api/v1/topics'], 'capped': True}
+    server = Relay({'/api/v1/stats': json.dumps(stats).encode(), '/api/v1/topics': json.dumps(topics).encode()})
+    screen = Screen(postroom, '--url', server.url, '--interval', '1h')
+    text = '\n'.join(screen.picture())
+    assert re.search(r'^backlog +42 +oldest', text, re.M) and re.search(r'^dead +100000\+ ', text, re.M)
+    assert re.search(r'^TOPIC \(of a sample\) +PENDING', text, re.M)
+    os.write(screen.master, b'q')
+    assert screen.end() == 0
+    assert postroom.ok('--json', 'top', '--url', server.url, '--count', '1').object['capped'] is True
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM, 'ctrl-c'])
@@ -165,6 +183,7 @@ def P1_top_prints_one_line_per_update_in_a_pipe(postroom, relay):
                                       'backlog=42 capped=0 oldest_age_seconds=75.200 status=degraded ')
     assert result.lines[0].endswith('open_breakers=1')
     assert postroom.ok('--json', 'top', '--url', relay.url, '--count', '1').object['backlog'] == 42
+    assert postroom.ok('--json', 'top', '--url', relay.url, '--count', '1').object['capped'] is False
 
 
 def P1_top_sends_its_token(postroom, relay):
@@ -183,6 +202,17 @@ def P1_top_counts_the_database_without_a_relay(postroom):
         assert 'delivered_per_second' not in result.out
 
 
+def P1_top_says_why_neither_relay_nor_database_answers(postroom):
+    server = Relay(code=401)
+    for args in (('--url', server.url), ('--url', 'http://127.0.0.1:1')):
+        said = postroom.fails(1, 'top', *args, '--count', '1')
+        assert args[1].removeprefix('http://') in said and 'there is no database' in said
+    assert '--token' in postroom.fails(1, 'top', '--url', server.url, '--count', '1')
+    assert 'no relay' not in postroom.fails(1, 'top', '--url', 'none', '--count', '1')
+    server.shutdown()
+    server.server_close()
+
+
 @pytest.mark.parametrize('answer', [b'', b'no JSON', b'[' * 100000, b'[]', b'{"rates": 7, "history": {}}'])
 def P1_top_survives_malformed_responses(postroom, answer):
     postroom.enqueue()
@@ -197,15 +227,63 @@ def P1_top_refuses_an_unusable_url(postroom):
     assert 'http://' in postroom.fails(2, 'top', '--url', 'ftp://x', '--count', '1')
 
 
-def P1_top_shows_a_real_relay(postroom):
+def watched(postroom, *args):
     from importlib import import_module
     import sys
     sys.path.insert(0, str(os.path.join(os.path.dirname(__file__), '..', 'relay')))
-    watched = import_module('scraping').Watched(postroom, 'relay', '--to', 'exec:exit 1',
-                                                '--max-attempts', '1')
+    return import_module('scraping').Watched(postroom, 'relay', *args)
+
+
+def P1_top_shows_a_real_relay(postroom):
+    relay = watched(postroom, '--to', 'exec:exit 1', '--max-attempts', '1')
     postroom.enqueue('orders.created')
-    watched.wait_for(lambda m: m.sum('postroom_messages_dead_total') == 1)
-    wait_until(lambda: postroom.ok('--json', 'top', '--url', watched.url, '--count',
+    relay.wait_for(lambda m: m.sum('postroom_messages_dead_total') == 1)
+    wait_until(lambda: postroom.ok('--json', 'top', '--url', relay.url, '--count',
                                    '1').object['dead'] == 1)
-    line = postroom.ok('top', '--url', watched.url, '--count', '1').out
+    line = postroom.ok('top', '--url', relay.url, '--count', '1').out
     assert 'failed_per_second=' in line and 'open_breakers=0' in line
+
+
+class Tmux:
+    """A terminal emulator, which shows what a user would see."""
+
+    def __init__(self, cwd, command, columns=100, rows=30):
+        self.base = ['tmux', '-L', f'postroom-{os.getpid()}', '-f', '/dev/null']
+        subprocess.run([*self.base, 'new-session', '-d', '-x', str(columns), '-y', str(rows), '-c', cwd,
+                        f'{command}; echo "ended with $?"; cat'], check=True)
+
+    def screen(self):
+        return subprocess.run([*self.base, 'capture-pane', '-p'], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def shows(self, *texts):
+        wait_until(lambda: all(text in self.screen() for text in texts), texts)
+
+    def press(self, key):
+        subprocess.run([*self.base, 'send-keys', key], check=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run([*self.base, 'kill-server'], check=False)
+
+
+@pytest.mark.skipif(not shutil.which('tmux'), reason='tmux is missing')
+def P1_top_in_a_terminal_follows_a_real_relay(postroom, tmp_path):
+    postroom.enqueue('orders.created')
+    relay = watched(postroom, '--to', 'exec:test -e up && exit 1 || exit 127', '--max-attempts', '1')
+    command = shlex.join([os.path.abspath(PROGRAM), '-d', postroom.db, 'top', '--url', relay.url, '--interval', '100ms'])
+    with Tmux(tmp_path, command) as terminal:
+        # The sink is unreachable, then fails.
+        terminal.shows('postroom degraded', relay.url, 'backlog', 'orders.created')
+        wait_until(lambda: re.search(r'^exec +(half-)?open', terminal.screen(), re.M), 'the open breaker')
+        (tmp_path / 'up').touch()
+        terminal.shows('exit status 1')
+        wait_until(lambda: re.search(r'^exec +closed', terminal.screen(), re.M), 'the closed breaker')
+        for _ in range(20):
+            postroom.enqueue('mail.sent')
+        wait_until(lambda: re.search(r'^ +20 +mail.sent +exit status 1', terminal.screen(), re.M), 'the dead letters')
+        terminal.press('q')
+        terminal.shows('ended with 0')
+        # The shell's screen is restored, without any of the figures.
+        assert 'backlog' not in terminal.screen()

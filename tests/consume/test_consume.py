@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from conftest import PROGRAM, wait_for_signal, wait_until
-from survival_cases import words_in
+from sink_files import words_in
 
 SOAK = os.environ.get('POSTROOM_SOAK') == '1'
 QUICK = ('--base-delay', '10ms', '--max-delay', '20ms', '--poll-interval', '10ms', '--log-level', 'info')

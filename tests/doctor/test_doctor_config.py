@@ -90,6 +90,14 @@ def U2_secret_that_everybody_can_read_is_found(postroom, config, check):
     is_quiet(postroom, '--config-only', *config(text, 0o640))
 
 
+def U2_configuration_that_everybody_can_change_is_found(postroom, check):
+    """A sink can run a command."""
+    found = check(GOOD, 'secrets', 'warning', mode=0o602)
+    assert 'can change' in found['title']
+    subprocess.run(found['command'], shell=True, check=True)
+    is_quiet(postroom, '--config-only', '-c', f'{postroom.cwd}/postroom.yaml')
+
+
 def U2_secret_from_the_environment_is_not_in_the_file(postroom, config):
     text = GOOD.replace('redis://localhost', 'redis://:${PASSWORD}@localhost')
     is_quiet(postroom, '--config-only', *config(text, 0o644), env={'PASSWORD': 'geheim'})

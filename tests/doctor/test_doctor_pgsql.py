@@ -8,48 +8,8 @@ import pytest
 
 from conftest import Postroom, wait_until
 from doctor.examining import examine, findings, is_quiet, only, shim, statements
+from doctor.pgsql_place import NOW, mend, place, session  # noqa: F401  fixtures
 from pgsql.conftest import database, db, postroom, sql, template, unmigrated  # noqa: F401  fixtures
-from pgsql.server import Server
-from pgsql.test_pgbouncer import TOOL, Bouncer
-
-NOW = ('--patience', '1ms')
-
-
-@pytest.fixture(scope='module')
-def place(template):  # noqa: F811
-    """A server as it should be; the shared one of the tests has fsync off."""
-    server = Server(template)
-    server.configure(fsync='on', wal_level='logical', max_prepared_transactions=5)
-    try:
-        yield server.start()
-    finally:
-        server.remove()
-
-
-@pytest.fixture
-def mend(place, database):  # noqa: F811
-    def run(finding):
-        for statement in statements(finding['command']):
-            place.sql(database, statement)
-    return run
-
-
-@pytest.fixture
-def session(place, database):  # noqa: F811
-    """Opens sessions in which one can wait; all end with the test."""
-    opened = []
-
-    def start(*words, name=database, **options):
-        connection = place.connect(name, **options)
-        opened.append(connection)
-        with connection.cursor() as cursor:
-            for statement in words:
-                cursor.execute(statement)
-        return connection
-
-    yield start
-    for connection in opened:
-        connection.close()
 
 
 def U2_healthy_database_is_quiet(postroom):  # noqa: F811
@@ -264,19 +224,6 @@ def U2_role_without_privileges_learns_its_grants_and_skips_unreadable_checks(
         sql('DROP ROLE plain')
 
 
-@pytest.mark.skipif(not TOOL, reason='pgbouncer is not installed')
-def U2_pooler_is_noted(postroom, place, database):  # noqa: F811
-    bouncer = Bouncer(place)
-    try:
-        postroom.db = bouncer.url(database)
-        wait_until(lambda: postroom('stats').code == 0, 'the pooler to start')
-        only(postroom, 'pooler', 'note')
-        postroom.db = place.url(database)
-        is_quiet(postroom)
-    finally:
-        bouncer.remove()
-
-
 EXPIRED = {
     'outbox': ("INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '{}')",
                "UPDATE postroom_outbox SET status = 'processing', locked_by = gen_random_uuid(), attempts = 1, "
@@ -317,7 +264,13 @@ STRANDED = ["UPDATE postroom_outbox SET apart = 2", "UPDATE postroom_outbox SET 
             "UPDATE postroom_outbox SET status = 'delivered', delivered_at = NULL",
             "UPDATE postroom_outbox SET status = 'processing', locked_by = gen_random_uuid(), locked_until = '9000-01-01'",
             "INSERT INTO postroom_history (id) VALUES (gen_random_uuid())",
+            "UPDATE postroom_outbox SET next_attempt_at = '9000-01-01'",
+            "UPDATE postroom_lanes SET locked_by = gen_random_uuid(), in_flight = '{}', locked_until = '9000-01-01' WHERE lane = 7",
+            "UPDATE postroom_inbox SET next_attempt_at = '9000-01-01'",
             "UPDATE postroom_inbox SET apart = 2",
+            "UPDATE postroom_outbox SET status = 'delivered', delivered_at = '9000-01-01'",
+            "INSERT INTO postroom_history (id, delivered_at) VALUES (gen_random_uuid(), 'infinity')",
+            "UPDATE postroom_inbox SET status = 'completed', processed_at = clock_timestamp(), updated_at = '9000-01-01'",
             "UPDATE postroom_inbox SET status = 'active', locked_by = gen_random_uuid(), locked_until = '9000-01-01'",
             "DELETE FROM postroom_lanes WHERE lane = 7"]
 
@@ -435,6 +388,37 @@ def U2_locked_tables_are_skipped_and_their_blocker_is_named(postroom, session, m
     wait_until(lambda: not findings(postroom, *NOW), 'the session to end')
 
 
+def U2_one_locked_table_does_not_keep_the_other_checks(postroom, session, mend):  # noqa: F811
+    """Checks that read it give up, and nothing waits behind them."""
+    blocker = session('BEGIN', 'LOCK TABLE postroom_outbox IN ACCESS EXCLUSIVE MODE')
+    found = {one['check']: one for one in examine(postroom, *NOW)}
+    assert {name: found[name]['level'] for name in ('schema', 'stranded', 'delivering', 'claim-plans', 'retention')} == {
+        'schema': 'ok', **dict.fromkeys(('stranded', 'delivering', 'claim-plans', 'retention'), 'skipped')}
+    assert {found[name]['level'] for name in ('handling', 'privileges', 'durability')} == {'ok'}
+    assert found['blocked']['command'] == f'SELECT pg_terminate_backend({blocker.get_backend_pid()});'
+    mend(found['blocked'])
+    wait_until(lambda: not findings(postroom, *NOW), 'the session to end')
+
+
+def U2_inspection_consists_of_statements_that_read(postroom, place, database, sql):  # noqa: F811
+    sql(f"ALTER DATABASE {database} SET log_statement = 'all'")
+    start = len(place.log())
+    examine(postroom)
+    words = set(re.findall(r'LOG:  (?:statement|execute [^:]*): (\w+)', place.log()[start:]))
+    assert {'BEGIN', 'SELECT', 'EXPLAIN'} <= words <= {
+        'BEGIN', 'SELECT', 'WITH', 'EXPLAIN', 'PREPARE', 'ROLLBACK', 'SET'}, words
+
+
+def U2_lock_that_stops_writers_only_skips_the_plans_of_claims(postroom, session, mend):  # noqa: F811
+    blocker = session('BEGIN', 'LOCK TABLE postroom_outbox IN SHARE MODE')
+    found = {one['check']: one for one in findings(postroom, *NOW)}
+    assert {name: one['level'] for name, one in found.items()} == {
+        'blocked': 'warning', 'idle-in-transaction': 'warning', 'claim-plans': 'skipped'}, found
+    assert str(blocker.get_backend_pid()) in found['blocked']['title'] and 'lock timeout' in found['claim-plans']['detail']
+    mend(found['blocked'])
+    wait_until(lambda: not findings(postroom, *NOW), 'the session to end')
+
+
 def U2_lock_of_another_table_is_not_blamed(postroom, session, sql):  # noqa: F811
     sql('CREATE TABLE own (n int)')
     session('BEGIN', 'LOCK TABLE own IN ACCESS EXCLUSIVE MODE')
@@ -479,7 +463,7 @@ def U2_each_missing_column_is_found(postroom, sql):  # noqa: F811
     ('ALTER TABLE postroom_dedupe DROP CONSTRAINT postroom_dedupe_pkey', 'problem',
      'Table postroom_dedupe has no primary key'),
     ('DROP VIEW postroom_messages', 'problem', 'View postroom_messages is missing'),
-    ('DROP SEQUENCE postroom_inbox_sleepers CASCADE', 'problem', 'Sequence postroom_inbox_sleepers is missing'),
+    ('DROP SEQUENCE postroom_inbox_notify_until CASCADE', 'problem', 'Sequence postroom_inbox_notify_until is missing'),
     ('DROP FUNCTION postroom_enqueue', 'problem', 'Function postroom_enqueue is missing'),
     ('DROP TABLE postroom_inbox_purged', 'problem', 'Table postroom_inbox_purged is missing')])
 def U2_missing_or_altered_object_is_found_and_restored_by_its_advice(

@@ -5,6 +5,7 @@ import pwd
 import shutil
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -12,7 +13,8 @@ import pytest
 
 from conftest import Postroom, wait_until
 from doctor.examining import examine, findings, is_quiet, only, shim
-from small_disk import small_disk
+from doctor.fuse import fuse
+from small_disk import DETACH, bind_mount, libc, small_disk
 
 NOW = ('--patience', '1ms')
 
@@ -43,9 +45,11 @@ def U2_healthy_file_is_quiet(migrated):
 
 
 def U2_missing_file_is_a_problem_and_is_not_created(postroom, db):
-    found = {one['check']: one['level'] for one in findings(postroom)}
-    assert found['database'] == 'problem'
+    found = {one['check']: one for one in findings(postroom)}
+    assert {name: one['level'] for name, one in found.items()} == {'database': 'problem', 'file-names': 'skipped'}
     assert not db.exists()
+    postroom.ok(*found['database']['command'].split()[1:])
+    is_quiet(postroom)
 
 
 def U2_missing_tables_are_a_problem_that_migrate_solves(postroom, sql):
@@ -77,18 +81,24 @@ def U2_inspection_of_a_rollback_journal_does_not_wait_for_its_writer(migrated, s
     writer.close()
 
 
-def U2_files_of_others_are_named():
-    """As another user, since nothing is closed to root."""
-    if os.geteuid() != 0 or not shutil.which('setpriv'):
-        pytest.skip('only root can run the program as another user')
-    user = pwd.getpwnam('nobody')
+@pytest.mark.parametrize('own', [False, True], ids=['others', 'own'])
+def U2_files_without_permission_are_named(own):
+    """As an ordinary user, since nothing is closed to root."""
+    root = os.geteuid() == 0
+    if not own and not root:
+        pytest.skip('only root can make files of another user')
+    user = pwd.getpwnam('nobody') if root else pwd.getpwuid(os.geteuid())
     directory = tempfile.mkdtemp()
     try:
         os.chmod(directory, 0o755)
         owner = Postroom(f'{directory}/outbox.db', directory)
         owner.ok('migrate')
-        os.chmod(owner.db, 0o644)
+        os.chmod(owner.db, 0o444 if own else 0o644)
         shutil.copy(owner.program, f'{directory}/postroom')
+        if own:
+            shutil.chown(owner.db, user.pw_uid, user.pw_gid)
+            shutil.chown(directory, user.pw_uid, user.pw_gid)
+            os.chmod(directory, 0o555)
 
         class Other(Postroom):
             def __call__(self, *args, **options):
@@ -99,32 +109,79 @@ def U2_files_of_others_are_named():
                 finally:
                     self.program = program
 
-        other = Other(owner.db, directory)
+        other = (Other if root else Postroom)(owner.db, directory)
         found = [one for one in findings(other) if one['check'] == 'writable']
         assert {one['title'] for one in found} == {f'{owner.db} cannot be written', f'{directory} cannot be written'}
         for one in found:
-            assert one['level'] == 'problem'
+            assert one['level'] == 'problem' and one['command'].startswith('chmod' if own else 'chown')
             subprocess.run(one['command'], shell=True, check=True)
         is_quiet(other)
     finally:
+        os.chmod(directory, 0o755)
         shutil.rmtree(directory)
 
 
-def U2_long_wal_held_by_a_reader_is_found(migrated, db):
-    reader = sqlite3.connect(db, isolation_level=None)
-    reader.execute('BEGIN')
-    reader.execute('SELECT count(*) FROM postroom_outbox').fetchall()
+def fill_log(db):
+    """80 MB; the connection."""
     writer = sqlite3.connect(db, isolation_level=None)
     writer.execute('PRAGMA synchronous = OFF')
     for _ in range(20):
         writer.execute("INSERT INTO postroom_outbox (topic, payload, body, status, delivered_at) SELECT 't', 'null', "
                        "zeroblob(4000000), 'delivered', 1000 * CAST(unixepoch() AS INTEGER) * 1000")
-    found = [one for one in findings(migrated) if one['check'] == 'wal-size']
-    assert found and found[0]['level'] == 'warning' and found[0]['title'].startswith(f'{db}-wal has ')
-    reader.close()
-    writer.execute('PRAGMA wal_checkpoint(TRUNCATE)')
+    return writer
+
+
+READER = """
+import sqlite3, sys
+reader = sqlite3.connect(sys.argv[1], isolation_level=None)
+reader.execute('BEGIN')
+reader.execute('SELECT count(*) FROM postroom_outbox').fetchall()
+print('reading', flush=True)
+sys.stdin.read()
+"""
+
+
+def U2_reader_that_keeps_the_log_is_named_and_ended_by_the_advice(migrated, db):
+    """And no other program that has the file open."""
+    with subprocess.Popen([sys.executable, '-c', READER, db], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        try:
+            assert reader.stdout.readline() == b'reading\n'
+            writer = fill_log(db)
+            link = db.parent / 'link.db'
+            link.symlink_to(db)
+            assert only(Postroom(link, db.parent), 'wal-size', 'warning')['command'] == f'kill {reader.pid}'
+            found = only(migrated, 'wal-size', 'warning')
+            assert found['command'] == f'kill {reader.pid}' and f'(process {reader.pid})' in found['detail'], found
+            subprocess.run(found['command'], shell=True, check=True)
+        finally:
+            reader.kill()
+    for _ in range(2):
+        writer.execute("UPDATE postroom_outbox SET updated_at = updated_at WHERE seq = 1")
     writer.close()
-    assert [one for one in findings(migrated) if one['check'] == 'wal-size'] == []
+    is_quiet(migrated)
+
+
+def U2_log_without_checkpoints_is_found_and_emptied_by_the_advice(migrated, db, mend):
+    idle = sqlite3.connect(db)
+    idle.execute('SELECT count(*) FROM postroom_outbox').fetchall()
+    writer = sqlite3.connect(db, isolation_level=None)
+    writer.execute('PRAGMA wal_autocheckpoint = 0')
+    writer.execute('PRAGMA synchronous = OFF')
+    writer.execute("INSERT INTO postroom_outbox (topic, payload, body, status, delivered_at) SELECT 't', 'null', "
+                   "zeroblob(40000000), 'delivered', 1000 * CAST(unixepoch() AS INTEGER) * 1000 FROM (VALUES (1), (2))")
+    mend(only(migrated, 'wal-size', 'warning'))
+    is_quiet(migrated)
+    writer.close()
+    idle.close()
+
+
+def U2_long_log_that_was_written_back_is_quiet(migrated, db):
+    writer = fill_log(db)
+    writer.execute("INSERT INTO postroom_outbox (topic, payload, body, status, delivered_at) SELECT 't', 'null', "
+                   "zeroblob(40000000), 'delivered', 1000 * CAST(unixepoch() AS INTEGER) * 1000 FROM (VALUES (1), (2))")
+    assert os.stat(f'{db}-wal').st_size > 66 * 2**20
+    is_quiet(migrated)
+    writer.close()
 
 
 def U2_damaged_page_is_found(migrated, sql, db):
@@ -164,6 +221,135 @@ int statfs64(const char *path, struct statfs64 *out)
 def U2_network_file_system_is_found(migrated, tmp_path, kind, level):
     """The kernel's answer is replaced: no such file system can be mounted in a test."""
     only(migrated, 'file-system', level, env={'LD_PRELOAD': shim(tmp_path, SHIM), 'FAKE_TYPE': kind})
+
+
+def U2_fuse_file_system_is_found(tmp_path):
+    with fuse(tmp_path / 'fuse') as path:
+        found = {one['check']: one for one in findings(Postroom(path / 'outbox.db', tmp_path))}
+    assert found['file-system']['level'] == 'warning' and 'FUSE' in found['file-system']['title'], found
+
+
+def U2_second_name_of_the_file_is_a_problem(migrated, db, tmp_path):
+    (tmp_path / 'other').hardlink_to(db)
+    found = only(migrated, 'file-names', 'problem')
+    assert found['command'] == f"find / -xdev -samefile {db}"
+    names = subprocess.run(found['command'].replace('find / ', f'find {tmp_path} '), shell=True, check=True,
+                           stdout=subprocess.PIPE, text=True).stdout.split()
+    assert sorted(names) == sorted([str(db), f'{tmp_path}/other'])
+    (tmp_path / 'other').unlink()
+    is_quiet(migrated)
+
+
+def U2_file_that_is_mounted_alone_is_a_problem(migrated, db, tmp_path):
+    """As a container does that mounts only the file."""
+    alone = tmp_path / 'alone'
+    alone.mkdir()
+    (alone / 'outbox.db').touch()
+    try:
+        bind_mount(db, alone / 'outbox.db')
+    except OSError as error:
+        pytest.skip(f'a file cannot be mounted here: {error.strerror}')
+    try:
+        found = {one['check']: one for one in findings(Postroom(alone / 'outbox.db', tmp_path))}
+        assert found['file-names']['level'] == 'problem' and 'mounted alone' in found['file-names']['title']
+    finally:
+        libc.umount2(bytes(alone / 'outbox.db'), DETACH)
+    is_quiet(migrated)
+
+
+def U2_mostly_empty_file_is_noted_and_shrunk_by_the_advice(migrated, sql, mend, db):
+    writer = sqlite3.connect(db, isolation_level=None)
+    writer.execute('PRAGMA synchronous = OFF')
+    for _ in range(27):
+        writer.execute("INSERT INTO postroom_outbox (topic, payload, body, status, delivered_at) "
+                       "SELECT 't', 'null', zeroblob(4000000), 'delivered', 1000 * CAST(unixepoch() AS INTEGER) * 1000")
+    writer.execute('DELETE FROM postroom_outbox')
+    writer.execute('DELETE FROM postroom_content')
+    writer.execute('PRAGMA wal_checkpoint(TRUNCATE)')
+    writer.close()
+    mend(only(migrated, 'free-pages', 'note'))
+    is_quiet(migrated)
+
+
+OLD_LIBRARY = r'''
+int sqlite3_libversion_number(void) { return 3030000; }
+const char *sqlite3_libversion(void) { return "3.30.0"; }
+'''
+
+
+def U2_old_library_is_noted(migrated, tmp_path):
+    """The answer of the library is replaced."""
+    found = only(migrated, 'library', 'note', env={'LD_PRELOAD': shim(tmp_path, OLD_LIBRARY)})
+    assert '3.30.0' in found['title']
+    is_quiet(migrated)
+
+
+WEAK_LIBRARY = r'''
+#include <string.h>
+int sqlite3_exec(void *db, const char *sql, void *fn, void *context, void *error)
+{
+	int (*real)(void *, const char *, void *, void *, void *) = dlsym(RTLD_NEXT, "sqlite3_exec");
+	if (strstr(sql, "synchronous = FULL"))
+		sql = "PRAGMA schema_version; PRAGMA synchronous = NORMAL";
+	return real(db, sql, fn, context, error);
+}
+'''
+
+
+def U2_weak_synchronous_setting_is_found_and_invisible_settings_are_named(migrated, tmp_path):
+    """The library ignores the setting of the program."""
+    only(migrated, 'synchronous', 'warning', env={'LD_PRELOAD': shim(tmp_path, WEAK_LIBRARY)})
+    is_quiet(migrated)
+    found, = [one for one in examine(migrated) if one['check'] == 'synchronous']
+    assert found['level'] == 'ok' and 'busy_timeout' in found['detail'] and 'cannot be seen' in found['detail']
+    assert 'busy_timeout' in migrated.ok('doctor', '--verbose').out
+
+
+def U2_size_and_age_are_listed(migrated):
+    migrated.enqueue('orders')
+    sizes, = [one for one in examine(migrated) if one['check'] == 'sizes']
+    assert sizes['level'] == 'ok' and 'outbox: oldest row from 20' in sizes['detail'] and 'inbox: no rows' in sizes['detail'], sizes
+
+
+def U2_event_without_consumer_is_found(migrated):
+    migrated.ok('inbox', 'submit', "bill", 'id', '{}')
+    is_quiet(migrated)
+    wait_until(lambda: findings(migrated, *NOW), 'a millisecond')
+    found = only(migrated, 'handling', 'warning', *NOW)
+    assert '"bill"' in found['title']
+    rows = subprocess.run(found['command'].replace('postroom', migrated.program, 1), shell=True, check=True, cwd=migrated.cwd,
+                          env=migrated.environment(), stdout=subprocess.PIPE, text=True).stdout
+    assert 'bill' in rows
+    migrated.ok('consume', '--handler', 'bill', '--exec', 'true', '--drain')
+    is_quiet(migrated, *NOW)
+
+
+def U2_old_dedupe_keys_are_noted_and_purged_by_a_relay(migrated, sql):
+    sql("INSERT INTO postroom_dedupe VALUES ('default', 't', 'gone', 'x', ?)", int((time.time() - 60 * 86400) * 10**6))
+    assert 'dedupe keys' in only(migrated, 'retention', 'note')['title']
+    relay = migrated.start('relay', '--to', 'null:')
+    wait_until(lambda: not findings(migrated), 'the relay to purge')
+    relay.terminate()
+    relay.communicate()
+    assert sql('SELECT * FROM postroom_dedupe') == []
+
+
+def U2_old_dead_letters_are_noted(migrated, sql):
+    then = int((time.time() - 40 * 86400) * 10**6)
+    migrated.enqueue('orders')
+    migrated.ok('inbox', 'submit', 'handler', 'id', '{}')
+    migrated.ok('relay', '--to', 'exec:exit 65', '--drain')
+    migrated('consume', '--handler', 'handler', '--exec', 'exit 65', '--drain')
+    is_quiet(migrated)
+    sql('UPDATE postroom_outbox SET created_at = ?, next_attempt_at = ?', then, then)
+    sql('UPDATE postroom_inbox SET created_at = ?, next_attempt_at = ?', then, then)
+    found = findings(migrated)
+    assert [(one['check'], one['level']) for one in found] == [('retention', 'note')] * 2, found
+    for one in found:
+        assert 'dead' in migrated.ok(*one['command'].split()[1:]).out
+    migrated.ok('purge', '--status', 'dead', '--yes')
+    migrated.ok('inbox', 'purge', '--status', 'dead', '--yes')
+    is_quiet(migrated)
 
 
 def U2_each_missing_index_and_trigger_is_restored_by_its_advice(migrated, sql, mend):
@@ -267,7 +453,9 @@ def U2_undelivered_message_without_relay_is_found(migrated):
 STRANDED = ["UPDATE postroom_outbox SET state = 'held'", "UPDATE postroom_outbox SET next_attempt_at = 253402300799999999",
             "UPDATE postroom_outbox SET status = 'delivered', delivered_at = NULL",
             "UPDATE postroom_outbox SET status = 'processing', locked_by = 'w', locked_until = 253402300799999999",
-            "UPDATE postroom_inbox SET state = 'held'",
+            "UPDATE postroom_outbox SET status = 'delivered', delivered_at = 253402300799999999",
+            "UPDATE postroom_inbox SET status = 'completed', processed_at = 1, updated_at = 253402300799999999",
+            "UPDATE postroom_inbox SET state = 'held'", "UPDATE postroom_inbox SET state = 'scheduled', next_attempt_at = 253402300799999999",
             "UPDATE postroom_inbox SET status = 'active', locked_by = 'w', locked_until = 253402300799999999"]
 
 

@@ -50,10 +50,11 @@ static void check_error(const struct pr_admin_answer *answer)
 static void check_texts(const struct pr_admin_request *request)
 {
 	const postroom_filter *filter = &request->query.filter;
-	const char *texts[] = { filter->status,	     filter->ns,  filter->topic,
-				filter->tenant_id,   filter->key, filter->after,
-				filter->handler,     filter->id,  filter->error,
-				filter->fingerprint, request->id, request->handler };
+	const char *texts[] = { filter->status,	     filter->ns,   filter->topic,
+				filter->tenant_id,   filter->key,  filter->after,
+				filter->handler,     filter->id,   filter->error,
+				filter->fingerprint, filter->sink, request->id,
+				request->handler };
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
 		HOLDS(!texts[i] || strlen(texts[i]) <= PR_ADMIN_TARGET_MAX);

@@ -18,7 +18,7 @@ static int open_relay(void)
 					 &relay);
 
 	if (status < 0)
-		CHECK(*postroom_relay_error(relay));
+		CHECK(*postroom_relay_errmsg(relay));
 	postroom_relay_close(relay);
 	return status;
 }

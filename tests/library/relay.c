@@ -64,7 +64,7 @@ void open_relay(const postroom_relay_options *options)
 	if (!given.base_delay_ms)
 		given.base_delay_ms = given.max_delay_ms = 1;
 	status = postroom_relay_open(&given, &rig.relay);
-	CHECK_MSG(status == POSTROOM_OK, "open: %d %s", status, postroom_relay_error(rig.relay));
+	CHECK_MSG(status == POSTROOM_OK, "open: %d %s", status, postroom_relay_errmsg(rig.relay));
 }
 
 void run_relay(judge_fn judge)
@@ -73,8 +73,8 @@ void run_relay(judge_fn judge)
 
 	rig.judge = judge;
 	status = postroom_relay_run(rig.relay);
-	CHECK_MSG(status == POSTROOM_OK, "run: %d %s", status, postroom_relay_error(rig.relay));
-	CHECK_STR(postroom_relay_error(rig.relay), "");
+	CHECK_MSG(status == POSTROOM_OK, "run: %d %s", status, postroom_relay_errmsg(rig.relay));
+	CHECK_STR(postroom_relay_errmsg(rig.relay), "");
 }
 
 void close_relay(void)

@@ -36,7 +36,7 @@ void open_relay(const postroom_relay_options *options);
 void run_relay(judge_fn judge); /* must end well */
 void close_relay(void);
 #define OPEN(...) open_relay(POSTROOM_RELAY(__VA_ARGS__))
-/* All three; the options stand behind the function, at least the workers. */
+/* All three; the options follow the function, at least the workers. */
 #define DRAIN(judge, ...)                                                                          \
 	do {                                                                                       \
 		OPEN(.drain = 1, __VA_ARGS__);                                                     \

@@ -226,7 +226,7 @@ static struct {
 	size_t first, most; /* bytes in use, as the callback finds them */
 } heap;
 
-/* One message a call, so that a batch takes as many slices as it has messages. */
+/* One message per call, so that a batch takes as many slices as it has messages. */
 static void deliver_the_first(void *context, postroom_delivery *const *items, size_t count,
 			      postroom_flight *flight)
 {
@@ -305,7 +305,7 @@ static const char *refuse(postroom_relay_options options)
 	options.publish = publish;
 	status = postroom_relay_open(&options, &rig.relay);
 	CHECK_INT(status, POSTROOM_INVALID);
-	snprintf(why, sizeof(why), "%s", postroom_relay_error(rig.relay));
+	snprintf(why, sizeof(why), "%s", postroom_relay_errmsg(rig.relay));
 	CHECK_INT(postroom_relay_run(rig.relay), POSTROOM_INVALID);
 	postroom_relay_stop(rig.relay);
 	CHECK_INT(totals().fetched, 0);
@@ -338,13 +338,13 @@ TEST(D2_a_relay_without_url_callback_or_size_is_refused)
 
 	CHECK_INT(postroom_relay_open(POSTROOM_RELAY(.publish = publish), &rig.relay),
 		  POSTROOM_INVALID);
-	CHECK_CONTAINS(postroom_relay_error(rig.relay), "url is missing");
+	CHECK_CONTAINS(postroom_relay_errmsg(rig.relay), "url is missing");
 	close_relay();
 	CHECK_INT(postroom_relay_open(POSTROOM_RELAY(.url = url), &rig.relay), POSTROOM_INVALID);
-	CHECK_CONTAINS(postroom_relay_error(rig.relay), "publish is missing");
+	CHECK_CONTAINS(postroom_relay_errmsg(rig.relay), "publish is missing");
 	close_relay();
 	CHECK_INT(postroom_relay_open(&sizeless, &rig.relay), POSTROOM_INVALID);
-	CHECK_CONTAINS(postroom_relay_error(rig.relay), "POSTROOM_RELAY()");
+	CHECK_CONTAINS(postroom_relay_errmsg(rig.relay), "POSTROOM_RELAY()");
 	close_relay();
 	postroom_relay_close(NULL);
 }
@@ -368,13 +368,13 @@ TEST(D2_newer_options_are_accepted_if_new_fields_are_unused)
 	CHECK_INT(open_longer(known + 16, 0), POSTROOM_OK);
 	close_relay();
 	CHECK_INT(open_longer(known + 16, 1), POSTROOM_INVALID);
-	CHECK_CONTAINS(postroom_relay_error(rig.relay), "newer");
+	CHECK_CONTAINS(postroom_relay_errmsg(rig.relay), "newer");
 	close_relay();
 	/* Not ours to read. */
 	CHECK_INT(open_longer(known, 1), POSTROOM_OK);
 	close_relay();
 	CHECK_INT(open_longer(known - 1, 0), POSTROOM_INVALID);
-	CHECK_CONTAINS(postroom_relay_error(rig.relay), "POSTROOM_RELAY()");
+	CHECK_CONTAINS(postroom_relay_errmsg(rig.relay), "POSTROOM_RELAY()");
 	close_relay();
 }
 
@@ -383,7 +383,7 @@ TEST(D2_a_relay_runs_once)
 	OPEN(.drain = 1);
 	CHECK_INT(postroom_relay_run(rig.relay), POSTROOM_OK);
 	CHECK_INT(postroom_relay_run(rig.relay), POSTROOM_INVALID);
-	CHECK_CONTAINS(postroom_relay_error(rig.relay), "open another");
+	CHECK_CONTAINS(postroom_relay_errmsg(rig.relay), "open another");
 	close_relay();
 }
 
@@ -417,6 +417,6 @@ ON_ONE(D2_file_that_cannot_be_created_is_reported_immediately, backend_sqlite)
 		POSTROOM_RELAY(.url = "/nowhere/shop.db", .publish = publish), &rig.relay);
 
 	CHECK_INT(status, POSTROOM_UNAVAILABLE);
-	CHECK_CONTAINS(postroom_relay_error(rig.relay), "/nowhere/shop.db");
+	CHECK_CONTAINS(postroom_relay_errmsg(rig.relay), "/nowhere/shop.db");
 	close_relay();
 }

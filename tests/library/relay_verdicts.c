@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void look(postroom_delivery *item, size_t index, postroom_flight *flight)
+static void check_item(postroom_delivery *item, size_t index, postroom_flight *flight)
 {
 	CHECK_STR(postroom_delivery_topic(item), "orders");
 	CHECK_STR(postroom_delivery_ns(item), "shop");
@@ -25,7 +25,7 @@ TEST(D2_callback_receives_the_whole_message)
 {
 	PUT(.topic = "orders", .payload = "{\"n\": 1}", .key = "o-1", .ns = "shop",
 	    .headers = "{\"a\": \"b\"}", .correlation_id = "c-1", .dedupe_key = "d-1");
-	DRAIN(look, .workers = 1);
+	DRAIN(check_item, .workers = 1);
 	CHECK_INT(rows("delivered"), 1);
 	CHECK_INT(totals().delivered, 1);
 	CHECK_INT(totals().fetched, 1);

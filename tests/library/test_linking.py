@@ -101,7 +101,7 @@ int main(int, char **argv)
 	status = postroom_relay_open(&options, &relay);
 	if (status >= 0)
 		status = postroom_relay_run(relay);
-	std::fputs(postroom_relay_error(relay), stderr);
+	std::fputs(postroom_relay_errmsg(relay), stderr);
 	postroom_relay_close(relay);
 	return status < 0;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Crowds of producers and relays, and the balance of what they wrote down."""
+"""Crowds of producers and relays, and the balance of their records."""
 import collections
 import json
 import os
@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from conftest import PROGRAM
-from pgsql.files import words_in
+from sink_files import words_in
 
 PRODUCER = pathlib.Path(__file__).parent / 'producer.py'
 BATCH = 20

@@ -9,7 +9,7 @@ import psycopg2
 import pytest
 
 from conftest import wait_until
-from pgsql.files import messages_in
+from sink_files import messages_in
 
 
 def rows(sql):
@@ -140,7 +140,7 @@ def D3_a_sleeping_relay_is_woken(postroom, relay, sql, tmp_path):
     """Its poll interval is longer than the test's timeout: only a notification can have woken it."""
     relay('--to', 'file:out', '--poll-interval', '8h', '--lease', '24h')
     wait_until(lambda: sql('SELECT last_value > extract(epoch FROM clock_timestamp()) * 1000 + 500 '
-                           'FROM postroom_sleepers') == [(True,)], 'the relay to sleep')
+                           'FROM postroom_notify_until') == [(True,)], 'the relay to sleep')
     postroom.enqueue()
     wait_until(lambda: messages_in(tmp_path / 'out'), 'the message')
 

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from conftest import PROGRAM, Postroom, wait_until
-from pgsql.files import words_in
+from sink_files import words_in
 from pgsql.ledger import Crowd
 from servers.brokers import BROKERS, start_broker
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The primary dies, the standby is promoted, and everybody goes on (D5)."""
+"""The primary dies, the standby is promoted, and all programs continue (D5)."""
 import os
 import socket
 
 import pytest
 
 from conftest import wait_until
-from pgsql.files import messages_in
+from sink_files import messages_in
 from pgsql.ledger import Ledger, balance, drain, relays
 from pgsql.server import Server, binaries, run_as_server
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from conftest import wait_until
-from pgsql.files import messages_in
+from sink_files import messages_in
 from pgsql.server import SOAK
 
 MESSAGES = 300_000 if SOAK else 12_000

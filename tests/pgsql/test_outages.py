@@ -9,7 +9,7 @@ import psycopg2
 import pytest
 
 from conftest import wait_until
-from pgsql.files import messages_in, words_in
+from sink_files import messages_in, words_in
 from pgsql.server import SOAK
 from small_disk import small_disk
 

@@ -8,22 +8,22 @@ import subprocess
 import pytest
 
 from conftest import wait_until
-from pgsql.files import messages_in
+from sink_files import messages_in
 from pgsql.server import Place, as_server_user, directory_for_server
 
 TOOL = shutil.which('pgbouncer', path=os.environ['PATH'] + ':/usr/sbin')
 
 
 class Bouncer(Place):
-    def __init__(self, server):
+    def __init__(self, server, *settings):
         super().__init__(directory_for_server())
         prefix, _ = as_server_user()
         with open(f'{self.host}/users', 'w', encoding='utf-8') as file:
-            file.write('"postgres" ""\n')
+            file.write('"postgres" ""\n"app" ""\n')
         with open(f'{self.host}/ini', 'w', encoding='utf-8') as file:
             file.write(f'[databases]\n* = host={server.host}\n[pgbouncer]\nlisten_port = 6432\n'
                        f'unix_socket_dir = {self.host}\nauth_type = trust\nauth_file = {self.host}/users\n'
-                       'pool_mode = transaction\ndefault_pool_size = 2\n')
+                       'pool_mode = transaction\ndefault_pool_size = 2\n' + ''.join(f'{line}\n' for line in settings))
         with open(f'{self.host}/log', 'wb') as log:
             self.process = subprocess.Popen(
                 [*prefix, 'setpriv', '--pdeathsig=KILL', TOOL, f'{self.host}/ini'],

@@ -10,7 +10,7 @@ import psycopg2
 import pytest
 
 from conftest import ROOT, Postroom, wait_until
-from pgsql.files import messages_in
+from sink_files import messages_in
 from pgsql.server import binaries
 
 PSQL = shutil.which('psql') or f'{binaries()}/psql'
@@ -96,7 +96,7 @@ def E6_producer_role_enqueues_by_every_entry_point_and_reads_no_payload(roles, s
                      'UPDATE postroom_dedupe SET created_at = now()',
                      "INSERT INTO postroom_dedupe (namespace, topic, dedupe_key, id, created_at) "
                      "VALUES ('default', 't', 'x', gen_random_uuid(), now())",
-                     "SELECT setval('postroom_sleepers', 1)")
+                     "SELECT setval('postroom_notify_until', 1)")
     producer.refused(['stats'], ['list'], ['show', first], ['retry', '--dead'],
                      ['purge', '--status', 'dead', '--yes'])
 
@@ -200,7 +200,7 @@ def D3_sleeping_relay_role_is_woken_by_producer_role(roles, tmp_path):
     try:
         wait_until(lambda: roles['relay'].sql(
             'SELECT last_value > extract(epoch FROM clock_timestamp()) * 1000 + 500 '
-            'FROM postroom_sleepers') == [(True,)], 'the relay to sleep')
+            'FROM postroom_notify_until') == [(True,)], 'the relay to sleep')
         roles['producer'].sql("SELECT postroom_enqueue('t', '1')")
         wait_until(lambda: messages_in(tmp_path / 'out'), 'the message')
     finally:
@@ -218,7 +218,7 @@ def X1_reader_role_reads_and_changes_nothing(roles):
     assert reader.ok('inbox', 'show', 'c', '--json').object['payload'] == 1
     reader.may_not(*NOT_ITS_BUSINESS, "INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')",
                    "UPDATE postroom_outbox SET status = 'dead'", 'DELETE FROM postroom_outbox',
-                   "SELECT nextval('postroom_outbox_seq_seq')", "SELECT setval('postroom_sleepers', 1)",
+                   "SELECT nextval('postroom_outbox_seq_seq')", "SELECT setval('postroom_notify_until', 1)",
                    'SELECT * FROM postroom_outbox FOR UPDATE', 'DELETE FROM postroom_inbox',
                    "UPDATE postroom_inbox SET status = 'dead'")
     reader.refused(['enqueue', 't', '1'], ['retry', '--dead'], ['retry', id],
@@ -230,14 +230,14 @@ def E1_a_missing_privilege_is_named(roles, database, sql):
     producer = roles['producer']
     version, = sql("SELECT current_setting('server_version_num')::int")[0]
     for taken, line in [
-            ('SELECT ON SEQUENCE "Mail".postroom_sleepers', 'permission denied for sequence '
-             'postroom_sleepers; the role needs SELECT there'),
+            ('SELECT ON SEQUENCE "Mail".postroom_notify_until', 'permission denied for sequence '
+             'postroom_notify_until; the role needs SELECT there'),
             ('INSERT ON "Mail".postroom_outbox', 'permission denied for table postroom_outbox; the role '
              'needs INSERT, and SELECT of id, namespace, topic and dedupe_key, there'),
             ('SELECT ON "Mail".postroom_migrations', 'permission denied for table postroom_migrations; '
              'the role needs SELECT there'),
             ('USAGE ON SCHEMA "Mail"', 'permission denied for schema Mail; the role needs USAGE there')]:
-        if 'postroom_sleepers' in taken and version >= 180000:
+        if 'postroom_notify_until' in taken and version >= 180000:
             continue  # without it no relay is woken there, and nothing fails
         sql(f'REVOKE {taken} FROM "{producer.name}"')
         assert line in producer.fails(1, 'enqueue', 't', '1'), taken

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Timeouts of a role or a database are not those of our own sessions."""
-from pgsql.files import messages_in
+from sink_files import messages_in
 from pgsql.test_pgbouncer import bouncer  # noqa: F401 pylint: disable=unused-import
 
 TIMEOUTS = ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout']

@@ -4,7 +4,7 @@ import psycopg2
 import pytest
 
 from conftest import wait_until
-from pgsql.files import messages_in
+from sink_files import messages_in
 from pgsql.test_wakeup import asleep_until
 
 DOORS = {
@@ -46,7 +46,7 @@ def D3_prepared_transaction_is_found_by_polling_when_notify_is_off(prepares, pos
 def D3_prepared_command_is_found_by_polling_when_notify_is_off(prepares, postroom, database, sql, tmp_path):
     postroom.start('consume', '--handler', 'h', '--exec', 'cat >> out', '--poll-interval', '5s', '--workers', '1')
     connection = prepares.connect(database, options='-c postroom.notify=off')
-    wait_until(lambda: sql('SELECT 1 FROM postroom_inbox_sleepers WHERE last_value > '
+    wait_until(lambda: sql('SELECT 1 FROM postroom_inbox_notify_until WHERE last_value > '
                            'extract(epoch FROM clock_timestamp()) * 1000 + 2000'), 'the worker to sleep')
     prepare(connection, "SELECT postroom_inbox_submit('h', 'c', '1')")
     sql("COMMIT PREPARED 'order 1'")

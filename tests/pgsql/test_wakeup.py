@@ -4,12 +4,12 @@ import os
 import signal
 
 from conftest import wait_until
-from pgsql.files import messages_in, words_in
+from sink_files import messages_in, words_in
 
 # It would look by itself only after hours.
 SLEEPY = ['--poll-interval', '8h', '--lease', '24h', '--workers', '1']
 
-ASLEEP = ('SELECT to_timestamp(last_value / 1000.0) FROM {schema}postroom_sleepers '
+ASLEEP = ('SELECT to_timestamp(last_value / 1000.0) FROM {schema}postroom_notify_until '
           "WHERE to_timestamp(last_value / 1000.0) > clock_timestamp() + interval '{ahead}'")
 
 
@@ -92,7 +92,7 @@ def D3_producers_do_not_notify_busy_relays(postroom, relay, place, database, sql
     wait_until(lambda: len(words_in(tmp_path / 'begun')) == 2, 'both workers to have work')
     # The one that came second may have dozed for a moment; that announcement must have run out.
     wait_until(lambda: sql('SELECT last_value < extract(epoch FROM clock_timestamp()) * 1000 '
-                           'FROM postroom_sleepers') == [(True,)], 'the announcements to run out')
+                           'FROM postroom_notify_until') == [(True,)], 'the announcements to run out')
     listener.received()
     for _ in range(5):
         enqueue_every_way(postroom, sql)
@@ -115,7 +115,7 @@ def D3_producers_do_not_notify_while_backlog_is_processed(postroom, relay, place
     relay('--to', 'null:', '--batch-size', '50', '--log-level', 'warn')
     wait_until(lambda: sql("SELECT 1 FROM postroom_outbox WHERE status = 'delivered' LIMIT 1"),
                'the relay to work')
-    before = sql('SELECT last_value FROM postroom_sleepers')
+    before = sql('SELECT last_value FROM postroom_notify_until')
     producer = place.connect(database)
     with producer.cursor() as cursor:
         for n in range(200):
@@ -125,7 +125,7 @@ def D3_producers_do_not_notify_while_backlog_is_processed(postroom, relay, place
     assert sql("SELECT count(*) > 0 FROM postroom_outbox WHERE status = 'pending'") == [(True,)], (
         'the backlog was too small for this test')
     assert received == 0
-    assert sql('SELECT last_value FROM postroom_sleepers') == before
+    assert sql('SELECT last_value FROM postroom_notify_until') == before
 
 
 def D3_producers_do_not_notify_relay_killed_while_sleeping(postroom, relay, place, database, sql):
@@ -136,7 +136,7 @@ def D3_producers_do_not_notify_relay_killed_while_sleeping(postroom, relay, plac
     sleeper.process.wait()
     wait_until(lambda: not place.backends(database), 'its sessions to end')
     wait_until(lambda: sql('SELECT last_value < extract(epoch FROM clock_timestamp()) * 1000 '
-                           'FROM postroom_sleepers') == [(True,)], 'its announcement to run out')
+                           'FROM postroom_notify_until') == [(True,)], 'its announcement to run out')
     listener.received()
     enqueue_every_way(postroom, sql)
     assert listener.received() == 0

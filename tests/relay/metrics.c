@@ -201,9 +201,30 @@ TEST(M1_store_gauges_are_collected_only_while_scraped)
 	CHECK_INT((int)value("postroom_outbox_backlog_messages"), 7);
 	CHECK_INT((int)value("postroom_outbox_dead_messages"), 0);
 	CHECK_INT((int)value("postroom_outbox_backlog_capped"), 0);
+	put("t", 1);
+	wait_for_gauge("postroom_outbox_backlog_messages", 8);
 	wait_for("postroom_outbox_oldest_age_seconds", 0.001);
 	CHECK(value("postroom_collector_last_success_timestamp_seconds") > 1e9);
 	CHECK(value("postroom_store_operation_duration_seconds_count{operation=\"collect\"}") > 0);
+	stop();
+}
+
+TEST(M1_figures_by_topic_are_reported_as_a_sample_where_they_are_one)
+{
+	static const char more[] =
+		"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) "
+		"INSERT INTO postroom_outbox (topic, payload, status) SELECT 't', '{}', 'dead' "
+		"FROM n";
+
+	sql(app, more, 3);
+	start(config_to("null:"));
+	wait_for_gauge("postroom_outbox_messages{topic=\"t\",status=\"dead\"}", 3);
+	CHECK_INT((int)value("postroom_topics_capped"), 0);
+	sql(app, more, 998);
+	wait_for_gauge("postroom_outbox_dead_messages", 1001);
+	CHECK_INT((int)value("postroom_outbox_messages{topic=\"t\",status=\"dead\"}"), 1000);
+	CHECK_INT((int)value("postroom_topics_capped"), 1);
+	CHECK_INT((int)value("postroom_outbox_backlog_capped"), 0);
 	stop();
 }
 
@@ -322,6 +343,32 @@ TEST(M1_views_may_be_read_while_the_relay_works_and_reloads)
 	watched = false;
 	for (int i = 0; i < 2; i++)
 		CHECK_INT(pthread_join(threads[i], NULL), 0);
+	stop();
+}
+
+static void *probe(void *unused)
+{
+	struct pr_relay_health health;
+
+	while (watched)
+		pr_relay_health(run.relay, &health);
+	return unused;
+}
+
+/* A consumer answers probes before it has opened its intakes. For the thread sanitizer, too. */
+ON_ONE(H1_health_may_be_read_while_threads_are_added, backend_sqlite)
+{
+	struct pr_relay_config config = config_to("null:");
+	struct pr_watchdog watchdog = { 0 };
+	pthread_t thread;
+
+	watched = true;
+	start(config);
+	CHECK_INT(pthread_create(&thread, NULL, probe, NULL), 0);
+	for (int i = 0; i < 2000; i++)
+		CHECK(pr_relay_watch(run.relay, &watchdog, "intake", &run.err) >= 0);
+	watched = false;
+	CHECK_INT(pthread_join(thread, NULL), 0);
 	stop();
 }
 

@@ -17,6 +17,17 @@ def lines_of(path):
         return [json.loads(line) for line in file if line.endswith('\n')]
 
 
+def count_whole_lines(path):
+    """How many messages are in it, where a relay may have been killed while it wrote: the next one has ended its line."""
+    def is_whole(line):
+        try:
+            return isinstance(json.loads(line), dict)
+        except ValueError:
+            return False
+    with open(path, encoding='utf-8') as file:
+        return sum(is_whole(line) for line in file)
+
+
 def ids_in(path):
     """The words of a file that children append to, one a line."""
     if not os.path.exists(path):

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from conftest import PATIENCE, ROOT, wait_until
-from relay_process import enqueue_many, lines_of
+from relay_process import count_whole_lines, enqueue_many
 from scraping import Watched
 
 ALERTS = ROOT / 'contrib' / 'prometheus'
@@ -83,7 +83,7 @@ def M1_alerts_and_dashboard_name_only_metrics_that_exist(relay_and_consumer):
     rules = (ALERTS / 'alerts.yml').read_text()
     # Only the database's own statistics are missing on SQLite.
     for text, absent in ((rules, set()), (DASHBOARD.read_text(), {'postroom_outbox_table_bytes'})):
-        used = set(METRIC.findall(text)) - {'postroom_build_info'}
+        used = set(METRIC.findall(text))
         assert used - absent <= emitted, used - emitted
 
 
@@ -93,6 +93,21 @@ def M1_openmetrics_is_served_when_asked_for(relay_and_consumer):
         assert text.endswith('\n# EOF\n')
         assert '# TYPE postroom_leases_lost counter\npostroom_leases_lost_total 0\n' in text
         assert '# EOF' not in process.get()
+
+
+@pytest.mark.parametrize('accept, openmetrics', [
+    # As Prometheus 2.42 and 3 ask.
+    ('application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,'
+     'text/plain;version=0.0.4;q=0.5,*/*;q=0.1', True),
+    ('application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,'
+     'text/plain;version=0.0.4;escaping=allow-utf-8;q=0.3,*/*;q=0.2', True),
+    ('Application/OpenMetrics-Text', True), (' , application/openmetrics-text ; q=0.5', True),
+    ('*/*', False), ('text/html', False), ('', False), ('application/openmetrics-text;q=0', False),
+    ('text/plain,application/openmetrics-text;q=0.9', False), ('application/openmetrics-textile', False),
+    ('application/openmetrics-text;q=x', False), ('x;y="application/openmetrics-text"', False)])
+def M1_format_of_metrics_follows_the_accept_header(postroom, accept, openmetrics):
+    relay = Watched(postroom, 'relay', '--to', 'null:').wait()
+    assert relay.get(Accept=accept).endswith('\n# EOF\n') == openmetrics
 
 
 def M1_documentation_lists_every_metric(relay_and_consumer):
@@ -107,6 +122,22 @@ def M1_documentation_lists_every_metric(relay_and_consumer):
     for process in relay_and_consumer:
         for name, help in families(process.get()).items():
             assert any(row[0] == name and row[3] == help for row in documented), name
+
+
+def M1_each_alert_has_a_test_with_a_real_relay():
+    tests = ''.join((ROOT / 'tests' / 'relay' / name).read_text() for name in ('test_metrics.py', 'metrics.c'))
+    named = {alert for line in re.findall(r'^(?:    """|/\* )(Postroom\w+(?:, Postroom\w+)*)(?:"""| \*/)$', tests, re.M)
+             for alert in line.split(', ')}
+    assert named == set(re.findall(r'alert: (\w+)', (ALERTS / 'alerts.yml').read_text()))
+
+
+def M1_killed_relay_cannot_be_scraped(postroom):
+    """PostroomRelayDown"""
+    relay = Watched(postroom, 'relay', '--to', 'null:').wait()
+    relay.process.kill()
+    relay.process.wait()
+    with pytest.raises(OSError):
+        relay.get()
 
 
 def M1_unreachable_sink_opens_the_breaker_metric(postroom, tmp_path):
@@ -217,7 +248,7 @@ def M1_counters_equal_deliveries_after_reloads_and_a_kill(postroom, tmp_path):
     assert metrics.sum('postroom_sink_in_flight_bytes') == 0
     assert metrics.sum('postroom_messages_claimed_total') == \
         metrics.sum('postroom_messages_published_total') + metrics.sum('postroom_leases_lost_total')
-    assert len(lines_of(tmp_path / 'a.ndjson') + lines_of(tmp_path / 'b.ndjson')) >= 1100
+    assert count_whole_lines(tmp_path / 'a.ndjson') + count_whole_lines(tmp_path / 'b.ndjson') >= 1100
     file.write_text('nonsense: [')
     second.process.send_signal(signal.SIGHUP)
     second.wait_for(lambda m: m.all('postroom_config_last_reload_successful') == [0])

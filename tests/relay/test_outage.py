@@ -17,7 +17,7 @@ def D5_outage_uses_no_attempts_and_probes_rotate(postroom, sql, tmp_path):
         line = relay.stderr.readline()
         assert line
     wait_until(lambda: sql("SELECT count(*) FROM postroom_outbox WHERE status = 'processing'") == [(0,)],
-               'what was in flight to be given back')
+               'the messages in flight to be released')
     before = len(ids_in(tmp_path / 'tried'))
     wait_until(lambda: len(ids_in(tmp_path / 'tried')) >= before + 2, 'two probes')
     first, second = ids_in(tmp_path / 'tried')[before:before + 2]

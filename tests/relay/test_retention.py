@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a running relay deletes and forgets by itself."""
+"""A running relay deletes delivered messages, dedupe keys and events after their retention."""
 import subprocess
 
 from conftest import wait_until
@@ -54,7 +54,7 @@ def X2_long_purge_does_not_delay_other_maintenance(postroom, sql, tmp_path):
                                      'routes: [ { topic: t, sink: a } ]\n')
     with open(tmp_path / 'log', 'wb') as log:
         relay = postroom.start('relay', '-c', 'c.yaml', stderr=log)
-    wait_until(lambda: 'OUTBOX_UNROUTED' in (tmp_path / 'log').read_text(), 'a look for routes')
+    wait_until(lambda: 'OUTBOX_UNROUTED' in (tmp_path / 'log').read_text(), 'a count of unrouted messages')
     left = postroom.stats()['delivered']
     assert 0 < left < 20_000
     wait_until(lambda: postroom.stats()['delivered'] < left, 'the purge to go on')

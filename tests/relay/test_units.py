@@ -69,3 +69,21 @@ def W1_consumer_of_the_unit_notifies_systemd_and_stops(postroom, tmp_path):
             pass
         consumer.send_signal(signal.SIGTERM)
         assert consumer.wait(PATIENCE) == 0
+
+
+def W1_documented_drop_ins_of_the_unit_are_well_formed(tmp_path):
+    """Every [Service] block of docs/running.md, as systemctl edit would write it."""
+    text = (ROOT / 'contrib' / 'systemd' / 'postroom-relay.service.in').read_text()
+    unit = tmp_path / 'postroom-relay.service'
+    unit.write_text(text.replace('@bindir@/postroom', PROGRAM))
+    blocks = re.findall(r'^    \[Service\]\n(?:    .*\n)+', (ROOT / 'docs' / 'running.md').read_text(), re.MULTILINE)
+    assert len(blocks) >= 3
+    (tmp_path / 'postroom-relay.service.d').mkdir()
+    for number, block in enumerate(blocks):
+        drop_in = tmp_path / 'postroom-relay.service.d' / f'{number}.conf'
+        drop_in.write_text(re.sub('^    ', '', block, flags=re.MULTILINE))
+        done = analyze('verify', '--man=no', '--recursive-errors=no', unit)
+        assert done.returncode == 0 and unit.name not in done.stdout and drop_in.name not in done.stdout, done.stdout
+        drop_in.write_text('[Service]\nProtectHom=read-only\n')
+        assert 'ProtectHom' in analyze('verify', '--man=no', '--recursive-errors=no', unit).stdout
+        drop_in.unlink()

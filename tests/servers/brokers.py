@@ -54,7 +54,7 @@ class OnRabbitMQ(Broker):
 
 
 class OnKafka(Broker):
-    # The stand-in's own assertion ends it when members come back in the middle of a rebalance.
+    # The mock's own assertion ends it when members come back in the middle of a rebalance.
     consumers = 1
 
     def __init__(self, directory):

@@ -1,6 +1,9 @@
+#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Starts the servers that tests and benchmarks use: real ones, each on a free port and in a
-directory of its own. They end with the process that started them."""
+directory of its own. They end with the process that started them.
+
+launch.py redis COMMAND… runs a command beside a server, whose port is in $PORT."""
 import base64
 import json
 import os
@@ -8,6 +11,8 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
+import tempfile
 import time
 
 HOST = '127.0.0.1'
@@ -267,3 +272,17 @@ class RabbitMQ(Server):
         while (got := self.tool('get', '--queue', name)).returncode == 0:
             found.append(got.stdout.decode())
         return found
+
+
+def main(kind, *command):
+    with tempfile.TemporaryDirectory(prefix='postroom-launch.') as directory:
+        server = {'redis': Redis, 'nats': Nats, 'amqp': RabbitMQ}[kind](directory)
+        try:
+            server.start()
+            return subprocess.call(command, env={**os.environ, 'PORT': str(server.port)})
+        finally:
+            server.close()
+
+
+if __name__ == '__main__':
+    sys.exit(main(*sys.argv[1:]))

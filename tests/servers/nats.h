@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nats-server with JetStream, and a look into its streams. */
+/* nats-server with JetStream, and queries of its streams. */
 #ifndef TESTS_SERVERS_NATS_H
 #define TESTS_SERVERS_NATS_H
 

@@ -25,36 +25,37 @@ static redisContext *reach(const struct server *server)
 	return context;
 }
 
-redisReply *redis_ask(const struct server *server, const char *format, ...)
+static redisReply *run_command(const struct server *server, const char *format, va_list args)
 {
 	redisContext *context = reach(server);
 	redisReply *reply;
-	va_list args;
 
 	CHECK(context != NULL);
-	va_start(args, format);
 	reply = redisvCommand(context, format, args);
-	va_end(args);
 	CHECK_MSG(reply != NULL, "%s: %s", format, context->errstr);
 	CHECK_MSG(reply->type != REDIS_REPLY_ERROR, "%s: %s", format, reply->str);
 	redisFree(context);
 	return reply;
 }
 
-void redis_command(const struct server *server, const char *format, ...)
+redisReply *redis_ask(const struct server *server, const char *format, ...)
 {
-	redisContext *context = reach(server);
 	redisReply *reply;
 	va_list args;
 
-	CHECK(context != NULL);
 	va_start(args, format);
-	reply = redisvCommand(context, format, args);
+	reply = run_command(server, format, args);
 	va_end(args);
-	CHECK_MSG(reply != NULL, "%s: %s", format, context->errstr);
-	CHECK_MSG(reply->type != REDIS_REPLY_ERROR, "%s: %s", format, reply->str);
-	freeReplyObject(reply);
-	redisFree(context);
+	return reply;
+}
+
+void redis_command(const struct server *server, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	freeReplyObject(run_command(server, format, args));
+	va_end(args);
 }
 
 /* It answers before it has read its file again: then it says LOADING. */

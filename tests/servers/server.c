@@ -94,7 +94,7 @@ void server_spawn(struct server *server, const char *const *argv)
 	_exit(127);
 }
 
-static bool stands_still(const char *task)
+static bool is_stopped(const char *task)
 {
 	char path[300], line[300] = "", *state;
 	FILE *file;
@@ -120,7 +120,7 @@ void server_stop(struct server *server)
 
 		still = glob(pattern, 0, NULL, &tasks) == 0;
 		for (size_t i = 0; still && i < tasks.gl_pathc; i++)
-			still = stands_still(tasks.gl_pathv[i]);
+			still = is_stopped(tasks.gl_pathv[i]);
 		globfree(&tasks);
 	}
 }

@@ -44,7 +44,7 @@ struct server_kind {
 int server_free_port(void);
 /* argv ends in NULL; what it says goes to the file "server.log". */
 void server_spawn(struct server *server, const char *const *argv);
-void server_stop(struct server *server); /* SIGSTOP, and returns when all its threads stand still */
+void server_stop(struct server *server); /* SIGSTOP, and returns when all its threads are stopped */
 void server_kill(struct server *server); /* -9, and waits for the end */
 bool server_accepts(int port);		 /* a server listens there */
 

@@ -71,7 +71,7 @@ def K7_missing_stream_makes_no_dead_letter(postroom, begin):
         line = relay.stderr.readline()
         assert relay.poll() is None
     assert b'nats stream add' in line
-    wait_until(lambda: postroom.show(id)['status'] == 'pending', 'the message to be given back')
+    wait_until(lambda: postroom.show(id)['status'] == 'pending', 'the message to be released')
     assert postroom.show(id)['attempts'] == 0
     nats.add_stream('ORDERS', 'orders')
     wait_until(lambda: postroom.show(id)['status'] == 'delivered', 'the delivery')

@@ -89,7 +89,7 @@ struct world {
 	uint64_t seed, random;
 	bool verbose;
 	int64_t now_us;
-	int64_t calm_us; /* nothing is done to anybody from here on */
+	int64_t calm_us; /* no fault is injected from here on */
 	struct pr_relay_config config;
 	struct pr_relay_sink sinks[SINKS_MAX];
 	struct pr_relay_route routes[SINKS_MAX];

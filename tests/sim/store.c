@@ -46,8 +46,8 @@ static bool is_over(const struct row *row)
 	return row->status == DELIVERED || row->status == DEAD;
 }
 
-/* Is there one of its key before it that keeps it back? Those of the batch do not. */
-static bool stands_behind(const struct row *row, bool dead_only, const struct postroom_batch *batch)
+/* True if an earlier message of its key blocks it. Messages of the batch do not. */
+static bool has_blocker(const struct row *row, bool dead_only, const struct postroom_batch *batch)
 {
 	bool block = world.config.policy.block;
 
@@ -66,7 +66,7 @@ static bool stands_behind(const struct row *row, bool dead_only, const struct po
 
 bool row_finished(const struct row *row)
 {
-	return is_over(row) || (row->status == PENDING && stands_behind(row, true, NULL));
+	return is_over(row) || (row->status == PENDING && has_blocker(row, true, NULL));
 }
 
 bool all_finished(void)
@@ -194,7 +194,7 @@ static bool take_suspect(struct sim_store *store, const struct pr_claim *claim,
 		end_lease(row);
 		row->status = PENDING;
 		world.changed = true;
-		if (!stands_behind(row, false, NULL)) {
+		if (!has_blocker(row, false, NULL)) {
 			take(store, row, claim, batch);
 			return true;
 		}
@@ -208,7 +208,7 @@ static struct row *next_due(struct sim_store *store, const struct postroom_batch
 
 	for (struct row *row = world.rows; row < &world.rows[world.row_count]; row++) {
 		if (wanted(store, row) && row->status == PENDING && row->due_us <= world.now_us &&
-		    (!first || row->due_us < first->due_us) && !stands_behind(row, false, batch))
+		    (!first || row->due_us < first->due_us) && !has_blocker(row, false, batch))
 			first = row;
 	}
 	return first;
@@ -312,7 +312,7 @@ static int settle_now(struct sim_store *store, postroom_delivery *items, size_t 
 {
 	size_t lost = 0;
 
-	current->held++; /* a transaction has no middle in which anybody could be suspended */
+	current->held++; /* no process is suspended in the middle of a transaction */
 	for (size_t i = 0; i < count; i++) {
 		struct row *row = &world.rows[items[i].seq - 1];
 
@@ -330,21 +330,6 @@ static int settle_now(struct sim_store *store, postroom_delivery *items, size_t 
 	}
 	current->held--;
 	return lost ? pr_store_lease_lost(lost, count, err) : POSTROOM_OK;
-}
-
-static int claim(struct postroom_store *base, const struct pr_table *table,
-		 const struct pr_claim *request, struct postroom_batch *batch, struct pr_err *err)
-{
-	int status;
-
-	(void)table;
-	check_breaker();
-	current->claim_sent_us = world.now_us;
-	status = send_off(err);
-	if (status < 0)
-		return status;
-	claim_now((struct sim_store *)base, request, batch);
-	return answer(POSTROOM_OK, err);
 }
 
 static int renew(struct postroom_store *base, const struct pr_table *table,
@@ -371,35 +356,27 @@ static int renew(struct postroom_store *base, const struct pr_table *table,
 	return answer(lost ? pr_store_lease_lost(lost, count, err) : POSTROOM_OK, err);
 }
 
-static int settle(struct postroom_store *base, const struct pr_table *table,
-		  postroom_delivery *items, size_t count, const struct pr_policy *policy,
-		  struct pr_err *err)
-{
-	int status = send_off(err);
-
-	(void)table;
-	if (status < 0)
-		return status;
-	trace("settle %zu", count);
-	return answer(settle_now((struct sim_store *)base, items, count, policy, err), err);
-}
-
 static int settle_and_claim(struct postroom_store *base, const struct pr_table *table,
-			    postroom_delivery *items, size_t count, const struct pr_policy *policy,
-			    const struct pr_claim *request, struct postroom_batch *next,
-			    struct pr_err *err)
+			    const struct pr_settle *settle, const struct pr_claim *request,
+			    struct postroom_batch *batch, struct pr_err *err)
 {
+	struct sim_store *store = (struct sim_store *)base;
 	int status;
 
 	(void)table;
-	check_breaker();
-	current->claim_sent_us = world.now_us;
+	if (request) {
+		check_breaker();
+		current->claim_sent_us = world.now_us;
+	}
 	status = send_off(err);
 	if (status < 0)
 		return status;
-	trace("settle and claim %zu", count);
-	status = settle_now((struct sim_store *)base, items, count, policy, err);
-	claim_now((struct sim_store *)base, request, next);
+	if (settle)
+		trace(request ? "settle and claim %zu" : "settle %zu", settle->count);
+	if (settle)
+		status = settle_now(store, settle->items, settle->count, settle->policy, err);
+	if (request)
+		claim_now(store, request, batch);
 	return answer(status, err);
 }
 
@@ -441,19 +418,10 @@ static int unfinished(struct postroom_store *base, const struct pr_table *table,
 	return answer(POSTROOM_OK, err);
 }
 
-static int unrouted(struct postroom_store *base, const struct pr_table *table,
-		    const struct pr_scope *scope, int32_t limit, struct pr_unrouted *ret,
-		    struct pr_err *err)
-{
-	(void)base, (void)table, (void)scope, (void)limit, (void)err;
-	*ret = (struct pr_unrouted){ 0 };
-	return POSTROOM_OK;
-}
-
 /* No schema changes here. */
-static int check_compatible(struct postroom_store *store, struct pr_err *err)
+static int check_schema(struct postroom_store *store, enum pr_schema_need need, struct pr_err *err)
 {
-	(void)store, (void)err;
+	(void)store, (void)need, (void)err;
 	return POSTROOM_OK;
 }
 
@@ -462,27 +430,24 @@ static void close_store(struct postroom_store *store)
 	free(store);
 }
 
-/* The simulated database remembers no attempts. */
-static int tidy_attempts(struct postroom_store *store, const struct pr_table *table, int32_t limit,
-			 int64_t *ret, struct pr_err *err)
+/* The simulated database keeps everything, and remembers no attempts. */
+static int purge(struct postroom_store *store, const struct pr_purge *request, int64_t *ret,
+		 struct pr_err *err)
 {
-	(void)store, (void)table, (void)limit, (void)err;
+	(void)store, (void)request, (void)err;
 	*ret = 0;
 	return POSTROOM_OK;
 }
 
 static const struct pr_store_ops ops = {
 	.close = close_store,
-	.check_compatible = check_compatible,
-	.claim = claim,
-	.renew = renew,
-	.settle = settle,
+	.check_schema = check_schema,
 	.settle_and_claim = settle_and_claim,
+	.renew = renew,
 	.sweep = sweep,
-	.tidy_attempts = tidy_attempts,
 	.wait = wait_for_due,
 	.unfinished = unfinished,
-	.unrouted = unrouted,
+	.purge = purge,
 };
 
 int store_open(const struct pr_store_config *config, struct postroom_store **ret,

@@ -102,7 +102,7 @@ TEST(D5_failures_settled_before_opening_are_refunded_with_next_failure)
 	pr_breaker_init(&breaker);
 	CHECK_INT(hear(1, 2, FAILED), PR_BREAKER_UNCHANGED);
 	CHECK_INT(hear(1, 1, FAILED), PR_BREAKER_UNCHANGED);
-	/* 1 is owed two, 2 one; 3 and 4 are in flight. */
+	/* Two attempts of 1 and one of 2 are to be refunded; 3 and 4 are in flight. */
 	CHECK_INT(hear(3, 2, FAILED), PR_BREAKER_OPENED);
 	CHECK_INT(given_back(2), 2);
 	CHECK_INT(hear(9, 1, DELIVERED), PR_BREAKER_RECOVERED);

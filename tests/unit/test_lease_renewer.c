@@ -8,24 +8,25 @@ static struct {
 	int64_t lease_us;
 	int64_t again_us;
 	int renewals;
-} heart;
+} heartbeat;
 
 static void renew(struct pr_lease_renewer *renewer)
 {
-	CHECK(renewer == &heart.renewer);
+	CHECK(renewer == &heartbeat.renewer);
 	CHECK(pr_mono_us() >= renewer->next_us);
-	heart.renewals++;
-	renewer->until_us = pr_mono_us() + heart.lease_us;
-	renewer->next_us = pr_mono_us() + heart.again_us;
+	heartbeat.renewals++;
+	renewer->until_us = pr_mono_us() + heartbeat.lease_us;
+	renewer->next_us = pr_mono_us() + heartbeat.again_us;
 }
 
 /* Its lease has so much left. */
 static struct pr_flight begin(int64_t left_us, int64_t lease_us, int64_t again_us)
 {
-	heart.renewer = (struct pr_lease_renewer){ renew, pr_mono_us(), pr_mono_us() + left_us };
-	heart.lease_us = lease_us;
-	heart.again_us = again_us;
-	return (struct pr_flight){ .renewer = &heart.renewer };
+	heartbeat.renewer = (struct pr_lease_renewer){ renew, pr_mono_us(),
+						       pr_mono_us() + left_us };
+	heartbeat.lease_us = lease_us;
+	heartbeat.again_us = again_us;
+	return (struct pr_flight){ .renewer = &heartbeat.renewer };
 }
 
 TEST(A5_wait_for_running_messages_renews_their_lease)
@@ -34,13 +35,13 @@ TEST(A5_wait_for_running_messages_renews_their_lease)
 	struct pollfd own;
 
 	/* Without an end of its own: each wait ends when the next renewal is due. */
-	while (heart.renewals < 3)
+	while (heartbeat.renewals < 3)
 		pr_flight_poll(&flight, &own, 1, INT64_MAX);
 	CHECK(!pr_flight_lost(&flight));
 	/* And none comes before it is due. */
-	heart.renewer.next_us = INT64_MAX;
+	heartbeat.renewer.next_us = INT64_MAX;
 	CHECK_INT(pr_flight_wait(&flight, &own, pr_mono_us()), 0);
-	CHECK_INT(heart.renewals, 3);
+	CHECK_INT(heartbeat.renewals, 3);
 }
 
 TEST(A5_wait_ends_if_lease_cannot_be_renewed)
@@ -51,7 +52,7 @@ TEST(A5_wait_ends_if_lease_cannot_be_renewed)
 
 	while (!pr_flight_lost(&flight))
 		pr_flight_poll(&flight, &own, 1, INT64_MAX);
-	CHECK_INT(heart.renewals, 1);
+	CHECK_INT(heartbeat.renewals, 1);
 }
 
 static void lose(struct pr_lease_renewer *renewer)
@@ -64,7 +65,7 @@ TEST(A5_wait_does_not_begin_if_lease_is_lost)
 	struct pr_flight flight = begin(60000000, 0, 0);
 	struct pollfd own;
 
-	heart.renewer.renew = lose;
+	heartbeat.renewer.renew = lose;
 	CHECK_INT(pr_flight_wait(&flight, &own, INT64_MAX), 0);
 	CHECK(pr_flight_lost(&flight));
 	/* Once that is known there may be something else to wait for. */
@@ -78,7 +79,7 @@ TEST(A5_expired_lease_is_not_renewed)
 
 	pr_flight_poll(&flight, &own, 1, pr_mono_us());
 	pr_flight_wait(&flight, &own, pr_mono_us());
-	CHECK_INT(heart.renewals, 0);
+	CHECK_INT(heartbeat.renewals, 0);
 	CHECK(pr_flight_lost(&flight));
 }
 

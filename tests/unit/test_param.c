@@ -141,9 +141,9 @@ TEST(G1_unknown_parameter_offers_the_nearest)
 	struct pr_err err;
 
 	CHECK_INT(pr_params_set(table, &target, "batchsize", "1", &err), POSTROOM_INVALID);
-	CHECK_STR(err.text, "unknown parameter \"batchsize\"; did you mean \"batch-size\"?");
+	CHECK_STR(err.text, "unknown setting \"batchsize\"; did you mean \"batch-size\"?");
 	CHECK_INT(pr_params_set(table, &target, "frobnicate", "1", &err), POSTROOM_INVALID);
-	CHECK_STR(err.text, "unknown parameter \"frobnicate\"");
+	CHECK_STR(err.text, "unknown setting \"frobnicate\"");
 	CHECK_INT(pr_params_set(empty, &target, "a", "1", &err), POSTROOM_INVALID);
 	CHECK_STR(pr_param_nearest(table, "color"), "colour");
 	CHECK_STR(pr_param_nearest(table, "haeder"), "header");

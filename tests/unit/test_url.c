@@ -114,7 +114,7 @@ TEST(G1_bad_urls_are_refused_without_their_password)
 
 		CHECK_MSG(pr_url_parse(bad[i], &url, &err) == POSTROOM_INVALID, "took %s", bad[i]);
 		CHECK(!url.memory);
-		CHECK_CONTAINS(err.text, "is no URL");
+		CHECK_CONTAINS(err.text, "is not a URL");
 		CHECK_MSG(!strstr(err.text, "hunter2"), "error: %s", err.text);
 	}
 }

@@ -2,11 +2,11 @@
 // The frame: navigation, refresh, keyboard.
 import { address, get, navigate, parseRoute, recall, remember, state } from './core.js';
 import { $, h, icon, render } from './dom.js';
-import { ago, clock, count, duration } from './format.js';
+import { ago, clock, count, duration, now } from './format.js';
 import { message } from './message.js';
 import { dead, messages } from './messages.js';
-import { overview, workers } from './overview.js';
-import { areKeysOn, askToken, button, empty, helpDialog, hideTip, pill, toast, watchTips } from './parts.js';
+import { HEALTH, overview, workers } from './overview.js';
+import { areKeysOn, askToken, button, empty, helpDialog, hideTip, loading, pill, toast, watchTips } from './parts.js';
 
 const REFRESH = 2000;
 const REFRESH_MAXIMUM = 30000;
@@ -50,10 +50,13 @@ function drawSide() {
 	const { stats } = state;
 	const section = NAVIGATION[route.path[0]] ? route.path[0] : 'overview';
 	const deadCount = (stats?.dead || 0) + (stats?.inbox?.dead || 0);
+	// Not the icon of the state: a cross would look like a button that closes.
+	const flag = ([tone, , word]) => h(`span.flag.${tone}`, { role: 'img', label: word, tip: word }, icon('alert'));
 	const foot = (iconName, text, onclick) => h('button.quiet', { onclick, label: text, tip: text }, icon(iconName), h('span.wide-only', text));
 	render($('side'),
 		h('a.brand', { href: address(['overview']), label: 'Postroom, overview' }, h('span.mark', icon('mark')), 'Postroom'),
 		h('nav.nav', { label: 'Views' }, Object.entries(NAVIGATION).map(([name, [text, href]]) => h('a', { href, current: name === section && 'page' }, icon(name), text,
+			name === 'overview' && stats && stats.status !== 'healthy' && flag(HEALTH[stats.status]),
 			name === 'dead' && deadCount > 0 && h('span.count', count(deadCount, stats.capped))))),
 		h('div.side-foot', foot('half', `Theme: ${theme()}`, nextTheme), foot('keyboard', 'Keyboard shortcuts', helpDialog),
 			recall('tab', 'token') && foot('key', 'Forget the token', () => { remember('tab', 'token', null); location.reload(); }),
@@ -66,17 +69,20 @@ function liveness() {
 	if (outage) return ['bad', updatedAt ? `No answer for ${old}` : 'No answer'];
 	if (isPaused) return ['off', updatedAt ? `Paused · numbers are ${old} old` : 'Paused'];
 	if (!updatedAt) return ['off', 'Loading…'];
-	return age < 5000 ? ['ok', 'Live'] : ['off', `Updated ${old} ago`];
+	if (age >= 5000) return ['off', `Updated ${old} ago`];
+	// Counting a large table is expensive: the server does it less often.
+	const counted = (now() - Date.parse(state.stats.collected_at)) / 1000;
+	return ['ok', 'Live', counted >= 5 && `counted ${duration(counted)} ago`];
 }
 
 function drawBar() {
 	const { stats } = state;
-	const [tone, words] = liveness();
+	const [tone, words, note] = liveness();
 	const mode = (name, iconName, text, tip) => h('span', { 'data-mode': name, tip, tabindex: '0' }, pill('neutral', iconName, text));
 	render($('bar'), h('h1', { tabindex: '-1', id: 'title' }, view.title), h('span.grow'),
 		stats?.read_only && mode('read-only', 'lock', 'Read-only', 'The server allows no changes.'),
 		stats?.show_payloads === false && mode('payloads-hidden', 'hidden', 'Payloads hidden', 'The server does not send payloads.'),
-		h(`span.live.${tone}`, h('i'), words),
+		h(`span.live.${tone}`, h('i'), h('span', words), note && h('small', note)),
 		h('div.buttons', h('button', { onclick: () => setPaused(!isPaused), label: isPaused ? 'Resume' : 'Pause' }, icon(isPaused ? 'play' : 'pause'), h('span.wide-only', isPaused ? 'Resume' : 'Pause')),
 			button('retry', '', refresh, { class: 'square', label: 'Refresh now', tip: 'Refresh now' })));
 	const wait = Math.max(0, Math.ceil((nextAt - Date.now()) / 1000));
@@ -88,7 +94,7 @@ function drawMain() {
 	document.body.classList.toggle('stale', Boolean(outage));
 	if (viewError?.status === 404 && view.missing) render(main, view.missing());
 	else render(main, viewError && !outage && h('div.notice.warn', { role: 'alert' }, icon('alert'), `${viewError.message}.`),
-		view.render() || (outage ? empty('The server cannot be reached', 'The page keeps trying.', 'alert') : h('p.loading', 'Loading…')));
+		view.render(viewError) || (outage ? empty('The server cannot be reached', 'The page keeps trying.', 'alert') : loading(viewError)));
 }
 
 function draw() {

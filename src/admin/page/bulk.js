@@ -3,7 +3,7 @@
 // Stopping means not asking for the next part.
 import { messagePath, send } from './core.js';
 import { h, icon } from './dom.js';
-import { count, duration, plural, visible } from './format.js';
+import { CAP, count, duration, plural, visible } from './format.js';
 import { button, clip, isFinished, openDialog, pair, toast } from './parts.js';
 
 const PART = 200;
@@ -94,6 +94,7 @@ export function bulk({ action, table, rows, filter, words = [], onEnd }) {
 			`${run.total === 1 ? 'message' : 'messages'} ${rows ? 'selected' : run.total === 1 ? 'matches' : 'match'}`),
 		h('dl.pairs', words.map(([name, text]) => pair(name, clip(text, { focusable: true })))),
 		rows?.length > chosen?.length && h('p.faint', `${rule} ${plural(rows.length - chosen.length, 'selected message')} left out.`),
+		!rows && run.total >= CAP && h('p', `This ${isDelete ? 'deletes' : 'retries'} ${count(run.total)} of them. Repeat it for the rest.`),
 		run.examples.length > 0 && h('p.faint', 'For example ', run.examples.slice(0, 3).map((id, at) => [at > 0 && ', ', h('code', visible(id))]))];
 	}
 
@@ -118,10 +119,11 @@ export function bulk({ action, table, rows, filter, words = [], onEnd }) {
 	function running() {
 		const part = (run.done + run.failed) / run.total;
 		const seconds = (performance.now() - run.startedAt) / 1000;
+		const left = Number(run.rate) ? (run.total - run.done) / run.rate : seconds / part - seconds;
 		return [h('div.dialog-body',
 			h('div.progress', { role: 'progressbar', label: verb, 'aria-valuemax': run.total, 'aria-valuenow': run.done }, h('div', { style: { width: `${part * 100}%` } })),
 			h('p', h('strong', { 'data-done': run.done }, count(run.done)), ` of ${count(run.total)}`,
-				part > 0.02 && h('span.faint', ` · about ${duration(seconds / part - seconds)} left`))),
+				left >= 1 && (run.rate || part > 0.02) && h('span.faint', ` · about ${duration(left)} left`))),
 		h('div.dialog-foot', button('stop', run.isStopped ? 'Stopping…' : 'Stop', () => { run.isStopped = true; run.wake?.(); dialog.redraw(); },
 			{ 'data-stop': true, autofocus: true, disabled: run.isStopped }))];
 	}

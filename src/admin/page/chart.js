@@ -10,14 +10,27 @@ const cursors = new Map(); // by chart: where the reader points, 0 to 1
 
 const isKnown = (point) => point.value != null;
 
-// The smallest of 1, 2, 2.5, 5 times a power of ten that is not below the value.
+// The smallest of 1, 2, 4, 6 times a power of ten that is not below the value.
 function niceCeiling(value) {
 	const power = 10 ** Math.floor(Math.log10(value));
-	return [1, 2, 2.5, 5, 10].map((step) => step * power).find((top) => top >= value * 0.999);
+	return [1, 2, 4, 6, 10].map((step) => step * power).find((top) => top >= value * 0.999);
 }
 
-function linePath(points, spot) {
-	return points.map((point, at) => (isKnown(point) ? (at && isKnown(points[at - 1]) ? `L${spot(point)}` : `M${spot(point)}h0`) : '')).join('');
+// A dashed line of zeros would look like an alarm: it is left out.
+function linePath(points, spot, isDashed) {
+	return points.map((point, at) => {
+		const before = points[at - 1];
+		const isZero = isDashed && !point.value;
+		if (!isKnown(point)) return '';
+		if (before && isKnown(before) && (before.value || !isZero)) return `L${spot(point)}`;
+		return `M${spot(point)}${isZero ? '' : 'h0'}`;
+	}).join('');
+}
+
+// A value without neighbors has no line.
+function dotPath(points, spot) {
+	return points.filter((point, at) => point.value && ![points[at - 1], points[at + 1]].some((other) => other && isKnown(other)))
+		.map((point) => `M${spot(point)}h0`).join('');
 }
 
 function areaPath(points, spot) {
@@ -52,7 +65,7 @@ export function chart({ id, label, series, format, minimum }) {
 	};
 	const grid = (x1, x2, y1, y2) => svg('line.grid', { x1, x2, y1, y2 });
 	const words = (...texts) => texts.map((text) => h('span', text));
-	return h('figure.chart', h('figcaption.legend', series.map((one) => h('span', swatch(one), one.label, h('strong', one.current)))), h('div.axes',
+	return h('figure.chart', h('figcaption.legend', series.map((one) => h('span', swatch(one), one.label, h('strong', { class: one.tone === 'bad' && /[1-9]/.test(one.current) && 'number bad' }, one.current)))), h('div.axes',
 		h('div.y-axis', { 'aria-hidden': 'true' }, words(format(top), format(top / 2), format(0))),
 		h('div.plot', { tabindex: '0', role: 'img', label: `${label}, last 15 minutes. ${series.map((one) => `${one.label}: ${one.current}`).join(', ')}. Arrow keys read values.`,
 			onpointermove: ({ currentTarget, clientX }) => {
@@ -70,7 +83,7 @@ export function chart({ id, label, series, format, minimum }) {
 		svg('svg', { viewBox: '0 0 1000 100', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
 			[0, 50, 100].map((y) => grid(0, 1000, y, y)), [200, 400, 600, 800].map((x) => grid(x, x, 0, 100)),
 			shown.map((one) => [one.area && svg(`path.area.${one.tone}`, { d: areaPath(one.points, spot) }),
-				svg(`path.${one.tone}`, { class: one.dashed && 'dashed', d: linePath(one.points, spot) })])),
-		cursor(id, shown, start, format), !known.length && h('p.no-data', series[0].points.length ? 'No deliveries in the last 15 minutes.' : 'Waiting for the first sample…')),
-		h('div.x-axis', { 'aria-hidden': 'true' }, words('15 min ago', '12', '9', '6', '3', 'now'))));
+				svg(`path.${one.tone}`, { class: one.dashed && 'dashed', d: linePath(one.points, spot, one.dashed) }), svg(`path.dots.${one.tone}`, { d: dotPath(one.points, spot) })])),
+		cursor(id, shown, start, format), !known.length && h('p.no-data', h('span', series[0].points.length ? 'No deliveries in the last 15 minutes.' : 'Waiting for the first sample…'))),
+		h('div.x-axis', { 'aria-hidden': 'true' }, ['15 min', '12', '9', '6', '3', 'now'].map((text, at) => h('span', { style: { left: `${at * 20}%` } }, text)))));
 }

@@ -3,7 +3,7 @@
 
 const NUMBER = new Intl.NumberFormat('en-US');
 const DECIMAL = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
-const CAP = 100000; // the server counts no further
+export const CAP = 100000; // the server counts no further
 export const NONE = '–';
 
 let clockOffset = 0;
@@ -16,7 +16,8 @@ export function setServerTime(date) {
 
 export const now = () => Date.now() + clockOffset;
 
-export const count = (value, isCapped) => (value == null ? NONE : NUMBER.format(value) + (isCapped && value >= CAP ? '+' : ''));
+// A sum of counts that end at the cap ends there too.
+export const count = (value, isCapped) => (value == null ? NONE : NUMBER.format(isCapped ? Math.min(value, CAP) : value) + (isCapped && value >= CAP ? '+' : ''));
 export const plural = (value, one, isCapped) => `${count(value, isCapped)} ${one}${value === 1 ? '' : 's'}`;
 
 export function rate(value) {

@@ -3,8 +3,8 @@
 import { actOnRow, bulk } from './bulk.js';
 import { address, isReadOnly, messagePath, navigate, recall, remember, state, text } from './core.js';
 import { h, icon } from './dom.js';
-import { bytes, clock, count, duration, indent, members, plural, shorten, visible } from './format.js';
-import { aside, button, card, copyIcon, copyText, download, effectiveStatus, empty, isFinished, link, pair, statusPill, toast, value, when } from './parts.js';
+import { bytes, clock, count, indent, latency, members, plural, shorten, visible } from './format.js';
+import { aside, button, card, copyIcon, copyText, download, effectiveStatus, empty, isFinished, leaseEnds, link, pair, statusPill, toast, value, when } from './parts.js';
 
 const SHOWN = 65536; // characters of a payload or an error before "Show all"
 
@@ -14,18 +14,21 @@ function life(row) {
 	const status = effectiveStatus(row);
 	const steps = [['neutral', 'circle', 'Created', row.created_at]];
 	if (status === 'scheduled') steps.push(['neutral', 'clock', 'Scheduled for', row.next_attempt_at]);
+	// A retry overwrites the time: of the first attempt it is known until then.
+	else if (row.status !== 'pending' && row.attempts < 2 && Date.parse(row.next_attempt_at) > Date.parse(row.created_at) + 1000) steps.push(['neutral', 'clock', 'Due', row.next_attempt_at]);
 	const missing = row.attempts - log.length;
 	if (missing > 0 && log.length) steps.push(['neutral', 'retry', plural(missing, 'earlier attempt'), null, 'The log keeps the last ten.']);
 	if (missing > 0 && !log.length && row.last_error) steps.push(['bad', 'cross', plural(missing, 'attempt'), row.last_attempt_at]);
 	log.forEach(({ number, at, duration_ms: took, worker, sink, error }, index) => {
-		const isRepeated = error && error === log[index - 1]?.error;
+		const isAbove = error === row.last_error;
+		const isRepeated = error && (isAbove || error === log[index - 1]?.error);
 		steps.push([error ? 'bad' : 'ok', error ? 'cross' : 'check', `Attempt ${number}${error ? ' failed' : ''}`, at,
-			h('span.faint', [sink && `to ${visible(sink)}`, took >= 0 && `took ${count(took)} ms`, worker && `worker ${visible(worker).slice(0, 8)}`, isRepeated && 'same error'].filter(Boolean).join(' · ')),
+			h('span.faint', [sink && `to ${visible(sink)}`, took >= 0 && `took ${count(took)} ms`, worker && `worker ${visible(worker).slice(0, 8)}`, isRepeated && (isAbove ? 'the error above' : 'same error')].filter(Boolean).join(' · ')),
 			error && !isRepeated && h('div.error-box', shorten(visible(error), 2000))]);
 	});
-	if (row.locked_until) steps.push(['accent', 'half', 'In flight', null, 'The lease of ', h('code', visible(row.locked_by)), ' ends ', when(row.locked_until), '.']);
+	if (row.locked_until) steps.push(['accent', 'half', 'In flight', null, 'The lease of ', h('code', visible(row.locked_by)), leaseEnds(row), '.']);
 	if (status === 'retrying' || status === 'pending') steps.push(['neutral', 'clock', row.attempts ? 'Next attempt' : 'Due', row.next_attempt_at]);
-	if (status === 'delivered') steps.push(['ok', 'check', 'Delivered', row.delivered_at, h('span.faint', `${duration((Date.parse(row.delivered_at) - Date.parse(row.created_at)) / 1000)} after it was created`)]);
+	if (status === 'delivered') steps.push(['ok', 'check', 'Delivered', row.delivered_at, h('span.faint', `${latency((Date.parse(row.delivered_at) - Date.parse(row.created_at)) / 1000)} after it was created`)]);
 	if (status === 'completed') steps.push(['ok', 'check', 'Completed', row.processed_at]);
 	if (status === 'dead') steps.push(['bad', 'cross', 'Dead', row.updated_at, `No longer retried after ${plural(row.attempts, 'attempt')}.`]);
 	return steps;

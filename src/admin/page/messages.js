@@ -5,15 +5,16 @@ import { bulk } from './bulk.js';
 import { address, get, isReadOnly, messageAddress, navigate, parseRoute, query, state, text } from './core.js';
 import { h } from './dom.js';
 import { clock, count, now, plural } from './format.js';
-import { button, clip, download, empty, isFinished, link, number, statusPill, table as rowTable, toast, when } from './parts.js';
+import { button, clip, download, empty, isFinished, leaseEnds, link, loading, number, statusPill, table as rowTable, toast, when } from './parts.js';
 
 const PAGE = 50;
+const GROUPS = 100; // the server sends no more
 const STATUSES = {
 	outbox: { '': 'All', pending: 'Pending', failed: 'Retrying', processing: 'In flight', delivered: 'Delivered', dead: 'Dead' },
 	inbox: { '': 'All', pending: 'Pending', failed: 'Retrying', active: 'In flight', completed: 'Completed', dead: 'Dead' },
 };
 const LABELS = { status: 'Status', topic: 'Topic', handler: 'Handler', key: 'Key', error: 'Error contains', namespace: 'Namespace',
-	tenant: 'Tenant', id: 'Id', fingerprint: 'Cause', created_from: 'Created from', created_to: 'Created before' };
+	tenant: 'Tenant', id: 'Id', fingerprint: 'Cause', sink: 'Sink', created_from: 'Created from', created_to: 'Created before' };
 const WITHIN = { '5m': ['the last 5 minutes', 300], '1h': ['the last hour', 3600], '24h': ['the last 24 hours', 86400], '7d': ['the last 7 days', 604800] };
 
 // The filter as the server takes it.
@@ -48,7 +49,7 @@ function field(params, name, placeholder = '', attributes = {}) {
 	const apply = ({ form }) => change(read(form), name);
 	const isTime = attributes.type;
 	const given = params[name] || '';
-	return h('label.field', { key: name, class: /error|fingerprint|^id/.test(name) && 'wide' }, h('span', LABELS[name]), h('input', {
+	return h('label.field', { key: name, class: /error|fingerprint|^id|^created/.test(name) && 'wide' }, h('span', LABELS[name]), h('input', {
 		type: 'text', name, placeholder, value: isTime && given ? clock(given).slice(0, 16).replace(' ', 'T') : given, autocomplete: 'off', spellcheck: 'false', ...attributes,
 		oninput: ({ target }) => {
 			clearTimeout(typing);
@@ -70,7 +71,7 @@ function filterForm(params, isInbox, isShort) {
 	const time = { type: 'datetime-local' };
 	return h('form.filters', { role: 'search', label: 'Filters', onsubmit: (event) => event.preventDefault() },
 		h('div.fields', isInbox && field(params, 'handler', 'rewards', { 'data-first': true }), field(params, 'topic', 'orders.*', { 'data-first': !isInbox }),
-			!isShort && field(params, 'key', 'o-1'), field(params, 'error', 'text, such as timeout'), params.fingerprint && field(params, 'fingerprint')),
+			!isShort && field(params, 'key', 'o-1'), field(params, 'error', 'text, such as timeout'), params.fingerprint && field(params, 'fingerprint'), params.sink && field(params, 'sink')),
 		h('details.more', { open: isUsed }, h('summary', 'More filters'), h('div.fields',
 			!isInbox && field(params, 'namespace', 'default'), field(params, 'tenant', 'uuid'), !isShort && field(params, 'id', isInbox ? 'event id' : 'uuid'),
 			h('label.field', { key: 'within' }, h('span', 'Created'), h('select', { name: 'within', value: isCustom ? 'custom' : params.within || '',
@@ -90,7 +91,7 @@ function statusLinks(table, params) {
 	return h('nav.tabs', { label: 'Status' }, Object.entries(STATUSES[table]).map(([status, label]) => {
 		const known = counts?.[status === 'failed' ? 'failed_pending' : status];
 		return h('a', { href: address(['messages', table], { ...params, status, after: '' }), current: (params.status || '') === status && 'true' },
-			label, known != null && h('span.faint', count(known, stats.capped)));
+			label, known != null && h('span.faint', count(known, stats.capped), counts[`${status}_capped`] && '+'));
 	}));
 }
 
@@ -98,11 +99,14 @@ function statusLinks(table, params) {
 function outcome(row) {
 	if (row.status === 'delivered') return ['delivered ', when(row.delivered_at)];
 	if (row.status === 'completed') return ['completed ', when(row.processed_at)];
-	if (row.locked_until) return ['lease ends ', when(row.locked_until)];
-	const error = row.last_error && clip(row.last_error, { tag: 'span.clip.error' });
-	if (row.status === 'dead') return error || h('span.faint', 'no error recorded');
-	return error ? [error, h('span.under', 'due ', when(row.next_attempt_at))] : ['due ', when(row.next_attempt_at)];
+	if (row.locked_until) return ['lease', leaseEnds(row)];
+	const error = (tag) => clip(row.last_error, { tag: `span.clip.${tag}` });
+	if (row.status === 'dead') return row.last_error ? error('two-lines.error') : h('span.faint', 'no error recorded');
+	return row.last_error ? [error('error'), h('span.under', 'due ', when(row.next_attempt_at))] : ['due ', when(row.next_attempt_at)];
 }
+
+// Rows that are known do not match a filter that the server rejects.
+const isMissing = (rows, error) => !rows || error?.status === 400;
 
 const keyOf = (row) => (row.handler ? `${row.handler}/${row.id}` : row.id);
 
@@ -126,7 +130,7 @@ export function messages(table, { path, params }) {
 	function actions() {
 		if (isReadOnly()) return null;
 		if (!selected.size) {
-			return [params.status === 'dead' && button('retry', 'Retry all matching…', () => actOnMatching('retry')),
+			return list.total > 0 && [params.status === 'dead' && button('retry', 'Retry all matching…', () => actOnMatching('retry')),
 				isFinished(params) && button('trash', 'Delete all matching…', () => actOnMatching('delete'), { class: 'danger' })];
 		}
 		return [h('strong', `${plural(selected.size, 'message')} selected`), button('retry', 'Retry selected', () => actOnSelected('retry')),
@@ -142,7 +146,7 @@ export function messages(table, { path, params }) {
 		const isAll = list.items.every((row) => selected.has(keyOf(row)));
 		const tick = !isReadOnly() && h('input', { type: 'checkbox', label: 'Select all on this page', checked: isAll, indeterminate: !isAll && selected.size > 0,
 			onchange: ({ target }) => select(list.items, target.checked) });
-		const columns = [tick, 'Status', isInbox ? 'Handler and event:col-main' : 'Topic and id:col-main', isInbox ? 'Topic:col-key' : 'Key:col-key', 'Attempts:num', 'Created:num', 'Outcome:col-wide'];
+		const columns = [tick, 'Status:col-state', isInbox ? 'Handler and event:col-main' : 'Topic and id:col-main', isInbox ? 'Topic:col-key' : 'Key:col-key', 'Attempts:num', 'Created:num', 'Outcome:col-wide'];
 		return rowTable('Messages', columns.slice(tick ? 0 : 1), list.items.map((row) => [keyOf(row), [
 			h('input', { type: 'checkbox', 'data-select': true, checked: selected.has(keyOf(row)), label: `Select ${row.id}`, onchange: ({ target }) => select([row], target.checked) }),
 			statusPill(row), h('a.row-link', { href: messageAddress(table, row) }, clip(isInbox ? row.handler : row.topic), h('span.under.mono', clip(row.id))),
@@ -174,10 +178,10 @@ export function messages(table, { path, params }) {
 		async load() {
 			list = await get(table + query({ ...serverFilter(params), page_size: PAGE, after: params.after }));
 		},
-		render: () => [h('div.heading', tableTabs(table, 'messages'), statusLinks(table, params)), filterForm(params, isInbox),
-			!list ? h('p.loading', 'Loading…') : h('section.card.flush', { label: 'Messages' },
+		render: (error) => [h('div.heading', tableTabs(table, 'messages'), statusLinks(table, params)), filterForm(params, isInbox),
+			isMissing(list, error) ? loading(error) : h('section.card.flush', { label: 'Messages' },
 				h('div.toolbar', h('span.total', { 'data-total': list.total }, plural(list.total, 'message', list.total_capped)), h('span.grow'), actions(),
-					['CSV', 'NDJSON'].map((format) => button('download', format, () => save(format.toLowerCase()), { class: 'quiet', label: `Export as ${format}` }))),
+					h('span.buttons', ['CSV', 'NDJSON'].map((format) => button('download', format, () => save(format.toLowerCase()), { class: 'quiet', label: `Export as ${format}` })))),
 				list.items.length ? rows() : nothing(), pager())],
 		act(action, key) {
 			const row = list?.items.find((one) => keyOf(one) === key);
@@ -193,13 +197,13 @@ export function messages(table, { path, params }) {
 
 // Dead letters by cause: one row for each kind of error, with what can be done about all of them.
 
-const groupKey = (group) => [group.handler, group.topic, group.fingerprint].join('\n');
+const groupKey = (group) => [group.handler, group.topic, group.sink, group.fingerprint].join('\n');
 
 export function dead(table, { params }) {
 	const isInbox = table === 'inbox';
 	let groups = null;
 
-	const filterOf = ({ fingerprint, topic, handler }) => ({ ...params, status: 'dead', fingerprint, topic: topic || params.topic, handler: handler || params.handler });
+	const filterOf = ({ fingerprint, sink, topic, handler }) => ({ ...params, status: 'dead', fingerprint, sink, topic: topic || params.topic, handler: handler || params.handler });
 	function act(action, group) {
 		const filter = group ? filterOf(group) : { ...params, status: 'dead' };
 		const words = describe({ ...filter, fingerprint: group && (group.example_error || group.fingerprint) });
@@ -213,19 +217,21 @@ export function dead(table, { params }) {
 		h('div.group-count', h('strong', count(group.count)), h('span', group.count === 1 ? 'message' : 'messages')),
 		h('div.grow',
 			h('a.row-link', { href: address(['messages', table], filterOf(group)) }, clip(group.example_error || 'no error recorded', { limit: 2000, tag: 'span.clip.two-lines.mono' })),
-			h('p.facts', group.handler && fact('handler', clip(group.handler)), group.topic && fact('topic', clip(group.topic)), fact('first', when(group.first_at)), fact('last', when(group.last_at)),
+			h('p.facts', group.handler && fact('handler', clip(group.handler)), group.topic && fact('topic', clip(group.topic)), group.sink !== '<none>' && fact('sink', clip(group.sink)), fact('first', when(group.first_at)), fact('last', when(group.last_at)),
 				h('a', { href: messageAddress(table, { id: group.example_id, handler: group.handler }) }, 'Example'))),
 		buttons(group, ''));
 
 	function list() {
 		const total = groups.items.reduce((sum, group) => sum + group.count, 0);
+		const isCut = groups.items.length >= GROUPS;
+		const many = (value, one, isMore) => `${count(value)}${isMore ? '+' : ''} ${one}${value === 1 ? '' : 's'}`;
 		if (!total) {
 			return h('section.card', { 'data-total': 0 }, Object.keys(serverFilter(params)).length ? empty('No dead letters match', 'Remove a filter to see more.', 'search')
 				: empty('Nothing is wrong', 'There are no dead letters. Messages that keep failing appear here, grouped by cause.'));
 		}
 		return h('section.card.flush', { label: 'Causes' },
-			h('div.toolbar', h('span.total', { 'data-total': total }, `${plural(total, 'dead letter', groups.capped)}, ${plural(groups.items.length, 'cause')}`),
-				groups.capped && h('span.faint', 'Only the newest are grouped.'), h('span.grow'), buttons(null, ' all')),
+			h('div.toolbar', h('span.total', { 'data-total': total }, many(total, 'dead letter', groups.capped || isCut), ', ', many(groups.items.length, 'cause', isCut)),
+				groups.capped && h('span.faint', 'Only the newest are grouped.'), isCut && h('span.faint', `Only the ${GROUPS} largest groups are shown.`), h('span.grow'), buttons(null, ' all')),
 			h('ul', groups.items.map(groupRow)));
 	}
 
@@ -235,7 +241,7 @@ export function dead(table, { params }) {
 		async load() {
 			groups = await get(`${table}/groups${query({ ...serverFilter(params), status: 'dead' })}`);
 		},
-		render: () => [tableTabs(table, 'dead'), filterForm(params, isInbox, true), groups ? list() : h('p.loading', 'Loading…')],
+		render: (error) => [tableTabs(table, 'dead'), filterForm(params, isInbox, true), isMissing(groups, error) ? loading(error) : list()],
 		act(action, key) {
 			const group = groups?.items.find((one) => groupKey(one) === key);
 			if (group && !isReadOnly()) act(action, group);

@@ -3,19 +3,27 @@
 import { chart } from './chart.js';
 import { address, get, state } from './core.js';
 import { h, icon } from './dom.js';
-import { NONE, count, duration, latency, plural, rate } from './format.js';
+import { NONE, clock, count, duration, latency, now, plural, rate, visible } from './format.js';
 import { aside, button, card, clip, copyIcon, empty, number, pill, table, value, when } from './parts.js';
 
-const HEALTH = { healthy: ['ok', 'check', 'Healthy'], degraded: ['warn', 'alert', 'Degraded'], unhealthy: ['bad', 'cross', 'Unhealthy'] };
+export const HEALTH = { healthy: ['ok', 'check', 'Healthy'], degraded: ['warn', 'alert', 'Degraded'], unhealthy: ['bad', 'cross', 'Unhealthy'] };
 const BREAKERS = { closed: ['ok', 'check', 'Closed'], open: ['bad', 'cross', 'Open'], 'half-open': ['warn', 'half', 'Half-open'] };
 const outbox = (params) => address(['messages', 'outbox'], params);
 
 // Where to look next, by the component of a reason.
 const REMEDIES = [
 	[/dead/, 'Show dead letters', address(['dead', 'outbox'])],
-	[/age|backlog/, 'Show the backlog', outbox({ status: 'pending' })],
+	[/inbox/, 'Show inbox dead letters', address(['dead', 'inbox'])],
+	[/age|backlog|routes/, 'Show the backlog', outbox({ status: 'pending' })],
+	[/store/, 'Ask the doctor', address(['workers'])],
 	[/./, 'Show workers and sinks', address(['workers'])],
 ];
+
+// The server's sentence, with its numbers for people; the reason of a sink is in its own words.
+const words = ({ component, message }) => (/sink|worker/.test(component) ? visible(message)
+	: message.replace(/(\d+) s\b/g, (_, seconds) => duration(seconds).replace(/ 0 \w+$/, '')).replace(/\d{4,}/g, (digits, at) => count(Number(digits), !at && state.stats.capped)));
+
+const since = (time) => h('span.since', 'since ', clock(time).slice(now() - Date.parse(time) < 864e5 ? 11 : 0, 19), ', ', when(time));
 
 function lately(history) {
 	const [delivered, failed] = ['delivered', 'failed'].map((name) => history.reduce((sum, sample) => sum + sample[name], 0));
@@ -25,28 +33,26 @@ function lately(history) {
 
 function health({ status, reasons, history }) {
 	const [tone, iconName, word] = HEALTH[status];
-	const wrong = reasons.filter((reason) => reason.status !== 'healthy');
+	const wrong = [...reasons].sort((a, b) => (b.status === status) - (a.status === status));
 	return h(`section.health.${tone}`, { label: 'Health' }, h('div.badge', icon(iconName)), h('div.grow', h('h2', { 'data-health': status }, word),
-		wrong.length ? h('ul', wrong.map(({ component, message }) => {
-			const [, next, href] = REMEDIES.find(([pattern]) => pattern.test(component));
-			return h('li', h('span', message), ' ', h('a', { href }, next, icon('right')));
+		wrong.length ? h('ul', wrong.map((reason) => {
+			const [, next, href] = REMEDIES.find(([pattern]) => pattern.test(reason.component));
+			return h('li', h('div', h('span', words(reason)), reason.since && since(reason.since)), h('a', { href }, next, icon('right')));
 		})) : h('p', `Nothing is wrong. ${lately(history)}`)));
 }
 
 function tile(label, text, note, href, tone) {
-	const [value, ...units] = text.split(' ');
-	return h('a.tile', { href, class: tone, 'data-tile': label }, h('span', label), h('strong', value, units[0] && h('span', ` ${units.join(' ')}`)), h('small', note));
+	return h('a.tile', { href, class: tone, 'data-tile': label }, h('span', label), h('strong', text.split(' ').map((part, at) => (at % 2 ? h('span', ` ${part} `) : part))), h('small', note));
 }
-const deadNote = (dead) => (dead ? 'no longer retried' : 'no dead letters');
 
 function tiles(stats) {
 	const show = (value) => count(value, stats.capped);
 	return h('div.tiles',
-		tile('Backlog', show(stats.backlog), 'pending and in flight', outbox({ status: 'pending' })),
-		tile('Due', show(stats.due), stats.scheduled ? `${show(stats.scheduled)} scheduled for later` : 'ready to be delivered', outbox({ status: 'pending' })),
+		tile('Backlog', show(stats.backlog), 'not yet delivered', outbox({ status: 'pending' })),
+		tile('Due', show(stats.due), stats.scheduled ? `${show(stats.scheduled)} scheduled` : 'ready for delivery', outbox({ status: 'pending' })),
 		tile('In flight', show(stats.processing), 'claimed by a worker', outbox({ status: 'processing' })),
 		tile('Retrying', show(stats.failed_pending), 'failed at least once', outbox({ status: 'failed' }), stats.failed_pending && 'warn'),
-		tile('Dead', show(stats.dead), deadNote(stats.dead), address(['dead', 'outbox']), stats.dead && 'bad'),
+		tile('Dead', show(stats.dead), stats.dead ? 'no longer retried' : 'no dead letters', address(['dead', 'outbox']), stats.dead && 'bad'),
 		tile('Oldest due', stats.backlog ? duration(stats.oldest_age_seconds) : NONE, 'waiting for delivery', outbox({ status: 'pending' })));
 }
 
@@ -63,11 +69,11 @@ function charts({ history, rates }) {
 	const line = (label, tone, field, current) => ({ label, tone, area: /ok|accent/.test(tone), dashed: /bad|warn/.test(tone), points: points(history, field, current), current });
 	const p = (label, tone, field) => {
 		const one = line(label, tone, field);
-		return { ...one, current: latency(one.points.findLast(({ value }) => value !== null)?.value) };
+		return { ...one, current: latency(one.points.findLast(({ at, value }) => value !== null && at > now() - 60000)?.value) };
 	};
 	const per = (span, name) => `${rate(rates[span]?.[`${name}_per_second`])}/s`;
 	return h('div.two',
-		card('Deliveries', aside(`5 min: ${per('5m', 'delivered')} · 15 min: ${per('15m', 'delivered')}`), chart({ id: 'rate', label: 'Deliveries per second', minimum: 1, format: rate,
+		card('Deliveries', aside(`${per('5m', 'delivered')} in 5 min, ${per('15m', 'delivered')} in 15 min`), chart({ id: 'rate', label: 'Deliveries per second', minimum: 1, format: rate,
 			series: [line('Delivered', 'ok', 'delivered', per('1m', 'delivered')), line('Failed', 'bad', 'failed', per('1m', 'failed'))] })),
 		card('Latency', aside('from commit to delivery'), chart({ id: 'latency', label: 'Delivery latency', minimum: 0.01, format: latency,
 			series: [p('p50', 'accent', 'p50_seconds'), p('p99', 'warn', 'p99_seconds')] })));
@@ -81,12 +87,12 @@ function topicsCard({ items, capped }) {
 		shown(by.pending), shown(by.processing), shown(by.failed_pending, 'warn'),
 		by.dead ? h('a.number.bad', { href: address(['dead', 'outbox'], { topic }) }, count(by.dead, capped)) : number('0'),
 		number(by.oldest_age_seconds ? duration(by.oldest_age_seconds) : NONE)]]);
-	return card('Topics', items.length >= 100 && aside('the first 100'), rows.length ? table('Topics', ['Topic:col-main', 'Pending:num', 'In flight:num', 'Retrying:num', 'Dead:num', 'Oldest due:num'], rows)
+	return card('Topics', capped && aside(`of a sample of the messages${items.length >= 100 ? ', the first 100' : ''}`), rows.length ? table('Topics', ['Topic:col-main', 'Pending:num', 'In flight:num', 'Retrying:num', 'Dead:num', 'Oldest due:num'], rows)
 		: empty('No messages yet', 'Topics appear here when something is enqueued.', 'messages'));
 }
 
-function breaker({ breaker: name, open_since: since }) {
-	return [pill(...BREAKERS[name] || ['neutral', 'info', name]), name === 'open' && h('span.under', 'opened ', when(since)),
+function breaker({ breaker: name, open_since: opened }) {
+	return [pill(...BREAKERS[name] || ['neutral', 'info', name]), name === 'open' && h('span.under', 'opened ', when(opened)),
 		name === 'half-open' && h('span.under', 'a probe is in flight')];
 }
 
@@ -99,12 +105,10 @@ function sinksCard({ items }) {
 		: empty('No sinks', 'This process delivers nothing.', 'info'));
 }
 
-function inboxTiles({ pending, active, dead }) {
-	const link = (status) => address(['messages', 'inbox'], { status });
+function inboxStrip({ pending, active, dead }) {
+	const part = (name, value, tone, href = address(['messages', 'inbox'], { status: name })) => h('a', { href }, name === 'active' ? 'In flight' : name, number(count(value, true), value > 0 && tone));
 	if (!pending && !active && !dead) return null;
-	return h('section', { label: 'Inbox' }, h('h2', 'Inbox'), h('div.tiles', tile('Pending', count(pending, true), 'events and jobs', link('pending')),
-		tile('In flight', count(active), 'a handler runs', link('active')),
-		tile('Dead', count(dead, true), deadNote(dead), address(['dead', 'inbox']), dead && 'bad')));
+	return h('section.card.strip', { label: 'Inbox' }, h('h2', 'Inbox'), part('pending', pending), part('active', active), part('dead', dead, 'bad', address(['dead', 'inbox'])));
 }
 
 export function overview() {
@@ -115,7 +119,7 @@ export function overview() {
 		async load() {
 			[topics, sinks] = await Promise.all([get('topics'), get('sinks')]);
 		},
-		render: () => state.stats && [health(state.stats), tiles(state.stats), charts(state.stats), topics && topicsCard(topics), sinks && sinksCard(sinks), inboxTiles(state.stats.inbox)],
+		render: () => state.stats && [health(state.stats), tiles(state.stats), inboxStrip(state.stats.inbox), charts(state.stats), sinks && sinksCard(sinks), topics && topicsCard(topics)],
 	};
 }
 
@@ -148,26 +152,28 @@ function findings(list) {
 		fine.length > 0 && h('details.more', h('summary', `${plural(fine.length, 'check')} passed`), h('ul', fine.map(finding)))];
 }
 
-// doctor: the answer, the error, or null while the server checks.
-const doctorCard = (doctor, check) => card('Doctor', button(null, doctor ? 'Check again' : 'Checking…', check, { class: 'quiet', disabled: !doctor }),
-	doctor && (doctor.items ? findings(doctor.items) : empty('The doctor is not available', `${doctor.status === 404 ? '' : `${doctor.message}. `}Run “postroom doctor” in a terminal.`, 'info')));
+// doctor: the answer, the error, or undefined until the first check has ended.
+const doctorCard = (doctor, check, isChecking) => card('Doctor', h('div.buttons', doctor?.checked_at && h('span.aside', 'checked ', when(doctor.checked_at)), button(null, isChecking ? 'Checking…' : 'Check again', check, { class: 'quiet', disabled: isChecking })),
+	!doctor ? h('p.loading', 'Checking the database, the configuration and the sinks…') : (doctor.items ? findings(doctor.items) : empty('The doctor is not available', `${doctor.status === 404 ? '' : `${doctor.message}. `}Run “postroom doctor” in a terminal.`, 'info')));
 
 export function workers() {
 	let found;
 	let sinks;
-	let doctor; // undefined: not asked yet
+	let doctor;
+	let isChecking;
 	async function check() {
-		doctor = null;
+		isChecking = true;
 		state.redraw();
 		doctor = await get('doctor', 60000).catch((error) => error);
+		isChecking = false;
 		state.redraw();
 	}
 	return {
 		title: 'Workers and database',
 		async load() {
-			if (doctor === undefined) check();
+			if (isChecking === undefined) check();
 			[found, sinks] = await Promise.all([get('workers'), get('sinks')]);
 		},
-		render: () => found && [doctorCard(doctor, check), h('div.two', workersCard(found.items), leasesCard(found.leases)), sinksCard(sinks)],
+		render: () => found && [doctorCard(doctor, check, isChecking), h('div.two', workersCard(found.items), leasesCard(found.leases)), sinksCard(sinks)],
 	};
 }

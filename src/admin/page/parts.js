@@ -2,7 +2,7 @@
 // Pieces that several views show, and dialogs.
 import { recall, remember } from './core.js';
 import { $, h, icon, render } from './dom.js';
-import { NONE, ago, clock, shorten, visible } from './format.js';
+import { NONE, ago, clock, now, shorten, visible } from './format.js';
 
 const STATUS = {
 	pending: ['neutral', 'circle'],
@@ -20,7 +20,7 @@ export const pill = (tone, iconName, text) => h(`span.pill.${tone}`, icon(iconNa
 export function effectiveStatus(row) {
 	if (row.status !== 'pending') return row.status;
 	if (row.attempts > 0) return 'retrying';
-	return Date.parse(row.next_attempt_at) > Date.parse(row.created_at) + 1000 ? 'scheduled' : 'pending';
+	return Date.parse(row.next_attempt_at) > now() ? 'scheduled' : 'pending';
 }
 
 export function statusPill(row) {
@@ -37,6 +37,8 @@ export const value = (text, tag = 'span.value') => (text || text === 0 ? h(tag, 
 // "3 min ago"; the exact time appears on hover and focus. app.js keeps the words current.
 export const when = (time) => (time ? h('time', { datetime: time, tip: clock(time) }, ago(time)) : none());
 
+export const leaseEnds = ({ locked_until: time }) => [Date.parse(time) < now() ? ' ended ' : ' ends ', when(time)];
+
 // One line; the rest appears on hover and on focus.
 export function clip(text, { limit = 600, focusable, tag = 'span.clip' } = {}) {
 	return text ? h(tag, { tip: 'clipped', tabindex: focusable && '0' }, shorten(visible(text), limit)) : none();
@@ -44,6 +46,7 @@ export function clip(text, { limit = 600, focusable, tag = 'span.clip' } = {}) {
 
 export const number = (text, tone) => h(`span.number.${text === '0' || text === NONE ? 'faint' : tone || ''}`, text);
 export const empty = (title, text, iconName = 'check') => h('div.empty', icon(iconName), h('strong', title), h('p', text));
+export const loading = (error) => !error && h('p.loading', 'Loading…');
 export const button = (iconName, text, onclick, attributes = {}) => h('button', { onclick, ...attributes }, iconName && icon(iconName), text);
 export const link = (text, onclick) => h('button.link', { onclick }, text);
 export const card = (title, aside, ...content) => h('section.card', h('div.card-head', h('h2', title), aside), content);
@@ -178,7 +181,7 @@ export function askToken() {
 			h('p', 'This server asks for a token: ', h('code', 'admin.token'), ' or ', h('code', 'admin.read_token'),
 				' of its configuration. It is kept for this tab only.'),
 			h('label.field', h('span', 'Token'), h('input', { type: 'password', name: 'token', required: true, autofocus: true, autocomplete: 'current-password' }))),
-		h('div.dialog-foot', h('button.primary', { type: 'submit' }, 'Continue'))), { canClose: () => !asking });
+		h('div.dialog-foot', h('button.primary', { type: 'submit' }, 'Continue'))), { canClose: () => false });
 	});
 	return asking;
 }

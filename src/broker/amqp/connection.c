@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. Every wait ends at until_us and when the grace of a stop is over; while nothing
- *    is in flight, as soon as a stop is requested.
- * 2. A server that has been silent for two heartbeats is gone, and one that has not
- *    heard us for one will hang up: then a new connection is made before anything is sent.
- * 3. The password leaves in connection.start-ok and nowhere else: no error repeats it.
+ * 1. Every wait ends at until_us and when the grace of a stop is over; while nothing is in flight,
+ *    as soon as a stop is requested.
+ * 2. A server that has sent nothing for two heartbeats is unreachable. A server that has received
+ *    nothing from us for one heartbeat may close the connection, so a new one is made before
+ *    anything is sent.
+ * 3. The password is sent in connection.start-ok only. No error repeats it.
  */
 #include "broker/amqp/connection.h"
 
@@ -34,7 +35,7 @@ static const char *divide_path(struct pr_amqp_connection *conn, char *path)
 
 int pr_amqp_connection_init(struct pr_amqp_connection *conn, const struct pr_url *url,
 			    const char *const *schemes, const struct pr_tls_files *tls,
-			    const char *kind, const char **name, struct pr_err *err)
+			    const char *kind, struct pr_err *err)
 {
 	int port = pr_tls_wanted(url, schemes) ? TLS_PORT : PORT;
 
@@ -51,7 +52,7 @@ int pr_amqp_connection_init(struct pr_amqp_connection *conn, const struct pr_url
 				  "amqp: there is a password, but no user; write "
 				  "amqp://USER:PASSWORD@HOST/VHOST/%s",
 				  kind);
-	*name = divide_path(conn, url->path);
+	conn->name = divide_path(conn, url->path);
 	if (strlen(conn->vhost) > PR_AMQP_NAME_MAX)
 		return pr_err_set(err, POSTROOM_SINK, "amqp: the vhost is longer than %d bytes",
 				  PR_AMQP_NAME_MAX);
@@ -76,38 +77,38 @@ static int fail_connection(const struct pr_amqp_connection *conn, struct pr_err 
 
 uint64_t pr_amqp_send_offset(const struct pr_amqp_connection *conn)
 {
-	return conn->gone + (conn->out.len - conn->out_at);
+	return conn->sent_bytes + (conn->out.len - conn->out_at);
 }
 
-bool pr_amqp_unsend(struct pr_amqp_connection *conn, uint64_t place)
+bool pr_amqp_unsend(struct pr_amqp_connection *conn, uint64_t offset)
 {
-	if (place < conn->gone + (conn->tls ? TLS_RECORD : 0))
+	if (offset < conn->sent_bytes + (conn->tls ? TLS_RECORD : 0))
 		return false;
-	conn->out.len = conn->out_at + (size_t)(place - conn->gone);
+	conn->out.len = conn->out_at + (size_t)(offset - conn->sent_bytes);
 	return true;
 }
 
 static int flush(struct pr_amqp_connection *conn, struct pr_err *err)
 {
 	size_t before = conn->out_at;
-	ssize_t gone;
+	ssize_t sent;
 
 	if (conn->out.failed)
 		return pr_err_nomem(err);
-	gone = pr_stream_flush(&conn->net_stream, &conn->out, &conn->out_at, err);
-	if (gone < 0) {
-		/* Bytes that were sent before the failure cannot be taken back. */
-		conn->gone += conn->out_at - before;
+	sent = pr_stream_flush(&conn->net_stream, &conn->out, &conn->out_at, err);
+	if (sent < 0) {
+		/* Bytes that were sent before the failure cannot be unsent. */
+		conn->sent_bytes += conn->out_at - before;
 		return fail_connection(conn, err);
 	}
-	conn->gone += (uint64_t)gone;
-	if (gone > 0)
+	conn->sent_bytes += (uint64_t)sent;
+	if (sent > 0)
 		conn->sent_us = pr_mono_us();
 	return POSTROOM_OK;
 }
 
 /* Closes the connection properly if that needs no waiting: RabbitMQ logs clients that disappear. */
-static void say_goodbye(struct pr_amqp_connection *conn)
+static void send_close(struct pr_amqp_connection *conn)
 {
 	amqp_connection_close_t close = { .reply_code = AMQP_REPLY_SUCCESS };
 	struct pr_err ignored;
@@ -121,7 +122,7 @@ static void say_goodbye(struct pr_amqp_connection *conn)
 
 void pr_amqp_connection_release(struct pr_amqp_connection *conn)
 {
-	say_goodbye(conn);
+	send_close(conn);
 	pr_address_release(&conn->address);
 	pr_buf_release(&conn->in);
 	pr_buf_release(&conn->out);
@@ -146,7 +147,7 @@ static ssize_t recv_available(struct pr_amqp_connection *conn, struct pr_err *er
 	if (n < 0)
 		return fail_connection(conn, err);
 	if (n > 0)
-		conn->heard_us = pr_mono_us();
+		conn->received_us = pr_mono_us();
 	return n;
 }
 
@@ -185,7 +186,7 @@ int pr_amqp_transfer(struct pr_amqp_connection *conn, const struct pr_flight *fl
 		err->native = now_us >= until_us ? ETIMEDOUT : 0;
 		return err->status;
 	}
-	if (conn->heartbeat_ms > 0 && now_us - conn->heard_us > 2 * conn->heartbeat_ms * 1000)
+	if (conn->heartbeat_ms > 0 && now_us - conn->received_us > 2 * conn->heartbeat_ms * 1000)
 		return pr_err_set(err, POSTROOM_UNAVAILABLE,
 				  "%s port %d has been silent for two heartbeats",
 				  conn->address.host, conn->address.port);
@@ -354,20 +355,18 @@ static int handshake(struct pr_amqp_connection *conn, const struct pr_flight *fl
 static int connect_link(struct pr_amqp_connection *conn, const struct pr_flight *flight,
 			int64_t until_us, struct pr_err *err)
 {
-	int fd;
-	int status = pr_flight_dial(flight, &conn->address, until_us, &fd, err);
+	int status = pr_stream_open(&conn->net_stream, flight, &conn->address, conn->tls, until_us,
+				    err);
 
-	if (status == POSTROOM_OK)
-		status = pr_stream_open(&conn->net_stream, fd, conn->tls, conn->address.host, err);
 	if (status < 0)
 		return status;
 	conn->connected = true;
 	conn->in_at = conn->out_at = 0;
-	conn->gone = 0;
+	conn->sent_bytes = 0;
 	pr_buf_trim(&conn->in);
 	pr_buf_trim(&conn->out);
 	conn->frame_max = FRAME_MAX;
-	conn->heard_us = conn->sent_us = pr_mono_us();
+	conn->received_us = conn->sent_us = pr_mono_us();
 	status = handshake(conn, flight, until_us, err);
 	if (status < 0)
 		pr_amqp_disconnect(conn);
@@ -384,7 +383,7 @@ bool pr_amqp_receive(struct pr_amqp_connection *conn)
 		return false;
 	if (recv_available(conn, &ignored) < 0)
 		return false;
-	return limit_us == 0 || now_us - conn->heard_us <= 2 * limit_us;
+	return limit_us == 0 || now_us - conn->received_us <= 2 * limit_us;
 }
 
 /* No call waits for frames received since the last message was confirmed. */
@@ -409,7 +408,7 @@ int pr_amqp_connect(struct pr_amqp_connection *conn, const struct pr_flight *fli
 	if (conn->connected) {
 		if (is_alive(conn))
 			return POSTROOM_OK;
-		say_goodbye(conn);
+		send_close(conn);
 	}
 	return connect_link(conn, flight, until_us, err);
 }

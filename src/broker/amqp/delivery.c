@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * 1. Messages of our sink are read as they were enqueued; headers that the sink adds are dropped.
- * 2. An id is the whole of what was sent or none at all: two ids never become one.
- * 3. The place of a message depends on nothing that changes when it is delivered again.
+ * 2. An id is read completely or not at all, so two different ids never become equal.
+ * 3. The position of a message depends on nothing that changes at a redelivery.
  */
 #include "broker/amqp/delivery.h"
 
@@ -47,7 +47,7 @@ int pr_amqp_delivery_add_frame(struct pr_amqp_delivery *delivery, struct pr_amqp
 		if (!pr_amqp_read_header(conn, frame->payload, &delivery->len, &properties))
 			return pr_err_set(err, POSTROOM_UNAVAILABLE,
 					  "the properties of a message cannot be read");
-		/* Methods of the connection may come between its parts, and take the memory. */
+		/* Methods of the connection may arrive between its parts, and reuse the memory. */
 		pr_buf_append(&delivery->header, frame->payload.bytes, frame->payload.len);
 		delivery->stage = PR_AMQP_PARTS;
 	} else if (frame->type == AMQP_FRAME_BODY && delivery->stage == PR_AMQP_PARTS) {
@@ -65,7 +65,7 @@ static bool is_named(amqp_bytes_t name, const char *text)
 	return name.len == strlen(text) && memcmp(name.bytes, text, name.len) == 0;
 }
 
-/* As text, unless it is empty or cannot be text. False: no memory. */
+/* Copies a value as text, unless it is empty or contains a NUL. False: no memory. */
 static bool copy_text(struct pr_arena *arena, amqp_bytes_t from, const char **ret)
 {
 	if (from.len == 0 || memchr(from.bytes, '\0', from.len))
@@ -74,7 +74,7 @@ static bool copy_text(struct pr_arena *arena, amqp_bytes_t from, const char **re
 	return *ret != NULL;
 }
 
-/* False: a value that is no text and is not easily made one. */
+/* False: the value has no simple form as text. */
 static bool put_value(struct pr_buf *out, const amqp_field_value_t *value)
 {
 	char text[40] = "";
@@ -127,8 +127,8 @@ static bool put_value(struct pr_buf *out, const amqp_field_value_t *value)
 	return true;
 }
 
-/* Those of our sink that say something about the event. False: no memory. */
-static bool take_own_header(const amqp_table_entry_t *entry, struct pr_arena *arena,
+/* Reads a header that our sink adds, if it describes the event. False: no memory. */
+static bool read_own_header(const amqp_table_entry_t *entry, struct pr_arena *arena,
 			    struct pr_event *event)
 {
 	amqp_bytes_t value = entry->value.value.bytes;
@@ -153,7 +153,7 @@ static int set_headers(struct pr_amqp_delivery *delivery, const amqp_basic_prope
 		const amqp_table_entry_t *entry = &from->headers.entries[i];
 		size_t before = text->len;
 
-		if (!take_own_header(entry, arena, event))
+		if (!read_own_header(entry, arena, event))
 			return pr_err_nomem(err);
 		if (ours && pr_amqp_is_own_header(entry->key))
 			continue;

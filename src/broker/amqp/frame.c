@@ -48,7 +48,10 @@ static uint64_t load64(const char *at)
 	return be64toh(value);
 }
 
-/* at has room for head, payload of len bytes, which is there already, and the end. */
+/*
+ * Completes a frame: `at` has room for the head, the payload of len bytes, which is already there,
+ * and the end.
+ */
 static void close_frame(struct pr_buf *out, char *at, uint8_t type, uint16_t channel, size_t len)
 {
 	at[0] = (char)type;
@@ -139,7 +142,7 @@ static int not_amqp(const struct pr_amqp_connection *conn, struct pr_err *err)
 			  conn->address.port);
 }
 
-/* 1: it is the caller's; 0: it has been dealt with. */
+/* 1: the frame is for the caller; 0: it was handled here. */
 static int handle_method(struct pr_amqp_connection *conn, struct pr_amqp_frame *frame,
 			 struct pr_err *err)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * 1. No header of a message can route it: CC and BCC, which RabbitMQ would respect, are refused.
- * 2. ce_… and idempotency-key are ours, as with Kafka: headers of a message with such names are
- *    dropped.
+ * 2. ce_… and idempotency-key are set by the sink, as with Kafka: headers of a message with such
+ *    names are dropped.
  * 3. Nothing is truncated: a message that does not fit is refused.
  */
 #include "broker/amqp/message.h"
 
+#include "base/assert.h"
 #include "base/json.h"
 #include "sink/attributes.h"
 #include "sink/cloudevents.h"
@@ -18,10 +19,10 @@
 
 #define SHORT_MAX 255 /* bytes of a name or a property */
 #define PROPERTY_ROOM ((size_t)8 * (SHORT_MAX + 1))
-#define ENTRY_ROOM ((size_t)6) /* of a header, its name and value aside */
+#define ENTRY_ROOM ((size_t)6) /* of a header, beside its name and value */
 #define OWN_MAX (PR_CE_MAX + 1)
 
-/* Where each ce_ attribute's name is kept with its prefix. */
+/* The names of the ce_ attributes, with their prefix. */
 static const char *const ce_names[][2] = {
 	{ "specversion", "ce_specversion" },
 	{ "id", "ce_id" },
@@ -33,42 +34,43 @@ static const char *const ce_names[][2] = {
 	{ "correlationid", "ce_correlationid" },
 };
 
-void pr_amqp_message_buffers_release(struct pr_amqp_pen *pen)
+void pr_amqp_message_buffers_release(struct pr_amqp_message_buffers *buffers)
 {
-	pr_buf_release(&pen->text);
-	pr_buf_release(&pen->source);
-	free(pen->entries);
+	pr_buf_release(&buffers->text);
+	pr_buf_release(&buffers->source);
+	free(buffers->entries);
 }
 
 /* Room for that many headers. */
-static bool grow(struct pr_amqp_pen *pen, size_t count)
+static bool grow(struct pr_amqp_message_buffers *buffers, size_t count)
 {
 	amqp_table_entry_t *entries;
 
-	if (count <= pen->capacity)
+	if (count <= buffers->capacity)
 		return true;
-	entries = reallocarray(pen->entries, count * 2, sizeof(*entries));
+	entries = reallocarray(buffers->entries, count * 2, sizeof(*entries));
 	if (!entries)
 		return false;
-	pen->entries = entries;
-	pen->capacity = count * 2;
+	buffers->entries = entries;
+	buffers->capacity = count * 2;
 	return true;
 }
 
-static void add(struct pr_amqp_pen *pen, amqp_table_t *table, const char *name, size_t name_len,
-		const char *value, size_t len)
+static void add(struct pr_amqp_message_buffers *buffers, amqp_table_t *table, const char *name,
+		size_t name_len, const char *value, size_t len)
 {
-	pen->entries[table->num_entries++] = (amqp_table_entry_t){
+	pr_assert((size_t)table->num_entries < buffers->capacity);
+	buffers->entries[table->num_entries++] = (amqp_table_entry_t){
 		.key = { .len = name_len, .bytes = (void *)name },
 		.value = { .kind = AMQP_FIELD_KIND_UTF8,
 			   .value = { .bytes = { .len = len, .bytes = (void *)value } } },
 	};
 }
 
-static void add_own(struct pr_amqp_pen *pen, amqp_table_t *table, const char *name,
+static void add_own(struct pr_amqp_message_buffers *buffers, amqp_table_t *table, const char *name,
 		    const char *value)
 {
-	add(pen, table, name, strlen(name), value, strlen(value));
+	add(buffers, table, name, strlen(name), value, strlen(value));
 }
 
 static const char *ce_name(const char *attribute)
@@ -105,32 +107,32 @@ static int check_name(const char *name, size_t len, struct pr_err *err)
 }
 
 /* The message's own headers. Their decoded form is never longer than their JSON. */
-static int add_headers(struct pr_amqp_pen *pen, amqp_table_t *table, const char *headers,
-		       struct pr_err *err)
+static int add_headers(struct pr_amqp_message_buffers *buffers, amqp_table_t *table,
+		       const char *headers, struct pr_err *err)
 {
 	size_t len = strlen(headers);
 	struct pr_json_members walk = pr_json_members((struct pr_span){ headers, len });
 	struct pr_span name, value;
 
-	pr_buf_reset(&pen->text);
-	if (!pr_buf_reserve(&pen->text, len + 1))
+	pr_buf_reset(&buffers->text);
+	if (!pr_buf_reserve(&buffers->text, len + 1))
 		return pr_err_nomem(err);
 	while (pr_json_next(&walk, &name, &value)) {
-		size_t name_at = pen->text.len, value_at;
-		const char *text = pen->text.data;
+		size_t name_at = buffers->text.len, value_at;
+		const char *text = buffers->text.data;
 
-		pr_json_decode(name, &pen->text);
-		pr_buf_putc(&pen->text, '\0');
-		value_at = pen->text.len;
-		pr_json_decode(value, &pen->text);
+		pr_json_decode(name, &buffers->text);
+		pr_buf_putc(&buffers->text, '\0');
+		value_at = buffers->text.len;
+		pr_json_decode(value, &buffers->text);
 		if (pr_amqp_is_own_header(amqp_cstring_bytes(text + name_at)))
 			continue;
 		if (check_name(text + name_at, value_at - name_at - 1, err) < 0)
 			return err->status;
-		if (!grow(pen, (size_t)table->num_entries + 1))
+		if (!grow(buffers, (size_t)table->num_entries + 1))
 			return pr_err_nomem(err);
-		add(pen, table, text + name_at, value_at - name_at - 1, text + value_at,
-		    pen->text.len - value_at);
+		add(buffers, table, text + name_at, value_at - name_at - 1, text + value_at,
+		    buffers->text.len - value_at);
 	}
 	return POSTROOM_OK;
 }
@@ -177,10 +179,10 @@ static int fill(amqp_basic_properties_t *to, const postroom_delivery *item, stru
 	return POSTROOM_OK;
 }
 
-/* Every text has its length before it. */
+/* The protocol sends the length of every text before it. */
 static const struct pr_protocol protocol = { .name = "AMQP" };
 
-int pr_amqp_put_message(struct pr_amqp_pen *pen, struct pr_amqp_connection *conn,
+int pr_amqp_put_message(struct pr_amqp_message_buffers *buffers, struct pr_amqp_connection *conn,
 			const postroom_delivery *item, struct pr_err *err)
 {
 	amqp_basic_properties_t properties = { 0 };
@@ -188,18 +190,18 @@ int pr_amqp_put_message(struct pr_amqp_pen *pen, struct pr_amqp_connection *conn
 	size_t room = PROPERTY_ROOM;
 	struct pr_ce ce;
 
-	if (pr_attributes_check(item, &protocol, &pen->text, err) < 0 ||
+	if (pr_attributes_check(item, &protocol, &buffers->text, err) < 0 ||
 	    fill(&properties, item, err) < 0)
 		return err->status;
-	pr_ce_fill(&ce, item, NULL, &pen->source);
-	if (!grow(pen, OWN_MAX) || pen->source.failed)
+	pr_ce_fill(&ce, item, NULL, &buffers->source);
+	if (!grow(buffers, OWN_MAX) || buffers->source.failed)
 		return pr_err_nomem(err);
 	for (size_t i = 0; i < ce.count; i++)
-		add_own(pen, table, ce_name(ce.attributes[i].name), ce.attributes[i].value);
-	add_own(pen, table, "idempotency-key", item->dedupe_key ? item->dedupe_key : item->id);
-	if (add_headers(pen, table, item->headers, err) < 0)
+		add_own(buffers, table, ce_name(ce.attributes[i].name), ce.attributes[i].value);
+	add_own(buffers, table, "idempotency-key", item->dedupe_key ? item->dedupe_key : item->id);
+	if (add_headers(buffers, table, item->headers, err) < 0)
 		return err->status;
-	table->entries = pen->entries;
+	table->entries = buffers->entries;
 	for (int i = 0; i < table->num_entries; i++)
 		room += ENTRY_ROOM + table->entries[i].key.len +
 			table->entries[i].value.value.bytes.len;

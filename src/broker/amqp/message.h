@@ -14,7 +14,7 @@
 bool pr_amqp_is_own_header(amqp_bytes_t name);
 
 /* Memory that is used again for each message. */
-struct pr_amqp_pen {
+struct pr_amqp_message_buffers {
 	struct pr_buf text;
 	struct pr_buf source;
 	amqp_table_entry_t *entries;
@@ -25,8 +25,8 @@ struct pr_amqp_pen {
  * Appends the content of a message after its basic.publish. POSTROOM_INVALID, with nothing
  * appended, if AMQP cannot carry the message.
  */
-int pr_amqp_put_message(struct pr_amqp_pen *pen, struct pr_amqp_connection *conn,
+int pr_amqp_put_message(struct pr_amqp_message_buffers *buffers, struct pr_amqp_connection *conn,
 			const postroom_delivery *item, struct pr_err *err);
-void pr_amqp_message_buffers_release(struct pr_amqp_pen *pen);
+void pr_amqp_message_buffers_release(struct pr_amqp_message_buffers *buffers);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The doctor's questions to RabbitMQ.
+ * The doctor's checks of RabbitMQ.
  *
- * AMQP has no question whether an exchange or queue is durable. But to declare one that is
- * there with durable=true changes nothing if it is, and is refused with the reason if not.
- * So it is declared passively first: only what exists is declared again.
+ * AMQP cannot be asked whether an exchange or queue is durable. But declaring an existing one with
+ * durable=true changes nothing if it is durable, and is refused with the reason if it is not. So
+ * the probe declares it passively first, and again only if it exists.
  */
 #include "broker/amqp/connection.h"
 
@@ -22,7 +22,7 @@ struct probe {
 	struct pr_checkup *checkup;
 };
 
-/* A channel on which the server has refused something is closed: each question has its own connection. */
+/* The server closes a channel after a refusal, so each check has its own connection. */
 static bool ask_exchange(const struct probe *probe, const char *name, const char *type,
 			 struct pr_err *err)
 {
@@ -68,13 +68,11 @@ static void report_missing(const struct probe *probe, const char *kind, const ch
 	pr_found_detail(probe->checkup, "%s. Messages wait in the outbox.", err->text);
 	pr_found_advice(probe->checkup, "The administrator of RabbitMQ creates it, or the operator "
 					"corrects the URL of the sink.");
-	if (missing)
-		pr_found_command(
-			probe->checkup,
-			strcmp(kind, "exchange") == 0
-				? "rabbitmqadmin declare exchange name='%s' type=topic durable=true"
-				: "rabbitmqadmin declare queue name='%s' durable=true",
-			name);
+	if (!missing)
+		return;
+	pr_found_command(probe->checkup, "rabbitmqadmin declare %s durable=true%s name=", kind,
+			 strcmp(kind, "exchange") == 0 ? " type=topic" : "");
+	pr_found_command_word(probe->checkup, name);
 }
 
 static void report_durability(const struct probe *probe, const char *kind, const char *name,
@@ -90,15 +88,17 @@ static void report_durability(const struct probe *probe, const char *kind, const
 				"The administrator of RabbitMQ deletes it and creates it "
 				"again as durable.");
 	} else if (err->native == AMQP_ACCESS_REFUSED) {
-		pr_found_skipped(
-			probe->checkup,
-			"The user may not declare it, so its durability is unknown.",
-			"The administrator of RabbitMQ looks at it: rabbitmqctl list_exchanges "
-			"name durable.");
+		pr_found_skipped(probe->checkup,
+				 "The user may not declare it, so its durability is unknown.",
+				 "The administrator of RabbitMQ looks at it with the command.");
+		pr_found_command(probe->checkup, "rabbitmqctl list_%ss name durable", kind);
+	} else if (err->native != AMQP_PRECONDITION_FAILED) {
+		/* Another argument that differs is refused after "durable" was compared. */
+		pr_found_skipped(probe->checkup, err->text, NULL);
 	}
 }
 
-/* The type that the server names when it refuses another one. */
+/* The type that the server names when it refuses a different one. */
 static bool read_type(const struct pr_err *err, char out[TYPE_SIZE])
 {
 	const char *at = strstr(err->text, "'type'") ? strstr(err->text, "current is '") : NULL;

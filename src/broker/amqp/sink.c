@@ -23,7 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WAITING_BYTES ((size_t)512 * 1024) /* to be sent, before more is made ready */
+#define WAITING_BYTES ((size_t)512 * 1024) /* pending bytes, before more messages are prepared */
 
 struct amqp_sink {
 	struct pr_sink sink;
@@ -32,11 +32,11 @@ struct amqp_sink {
 	bool mandatory;
 	struct pr_tls_files tls;
 	struct pr_amqp_connection conn;
-	struct pr_amqp_pen pen;
+	struct pr_amqp_message_buffers buffers;
 	struct pr_buf exchange_name, key_name, reason;
 };
 
-/* A message on its way; the server counts them as they were sent. */
+/* A message in flight. The server numbers messages in the order in which they were sent. */
 struct sent {
 	size_t index;
 	uint64_t send_offset; /* of its first byte on the connection */
@@ -56,7 +56,7 @@ struct batch {
 	bool returning; /* the next header is that of a returned message */
 };
 
-/* RabbitMQ takes any bytes for a name. */
+/* RabbitMQ accepts any bytes in a name. */
 static const struct pr_target_rule name_rule = { .max = PR_AMQP_NAME_MAX };
 
 /* Fills exchange_name and key_name. An empty exchange is the default one. */
@@ -86,7 +86,7 @@ static int put_message(struct amqp_sink *amqp, const postroom_delivery *item, st
 	publish.exchange = amqp_cstring_bytes(pr_buf_text(&amqp->exchange_name));
 	publish.routing_key = amqp_cstring_bytes(pr_buf_text(&amqp->key_name));
 	pr_amqp_put_method(&amqp->conn, AMQP_BASIC_PUBLISH_METHOD, &publish);
-	status = pr_amqp_put_message(&amqp->pen, &amqp->conn, item, err);
+	status = pr_amqp_put_message(&amqp->buffers, &amqp->conn, item, err);
 	if (status == POSTROOM_INVALID)
 		amqp->conn.out.len = before;
 	return status;
@@ -138,7 +138,7 @@ static void set_verdict(struct batch *batch, struct sent *sent, bool taken)
 		return;
 	sent->answered = true;
 	batch->left--;
-	/* One that was returned has its verdict. */
+	/* A returned message has its verdict already. */
 	if (item->verdict != POSTROOM_UNTRIED)
 		return;
 	if (taken) {
@@ -177,7 +177,7 @@ static void handle_return(struct amqp_sink *amqp, struct batch *batch,
 		      (int)returned->routing_key.len, (const char *)returned->routing_key.bytes);
 }
 
-/* The header of a returned message says whose it is. */
+/* The header of a returned message contains its id. */
 static void handle_returned_header(struct amqp_sink *amqp, struct batch *batch,
 				   amqp_bytes_t payload)
 {
@@ -248,12 +248,12 @@ static bool names_message(struct amqp_sink *amqp, const postroom_delivery *item,
 	exchange = quotes(sentence, "exchange '", pr_buf_text(&amqp->exchange_name));
 	if (!strstr(sentence, "topic '"))
 		return exchange;
-	/* The exchange stands behind the topic, if there is room. */
+	/* The exchange follows the topic, if there is room. */
 	return quotes(sentence, "topic '", pr_buf_text(&amqp->key_name)) &&
 	       (exchange || is_cut(sentence));
 }
 
-/* Of those not answered, the one with the longest body; they are at least one. */
+/* Returns the unanswered message with the longest body. There is at least one. */
 static postroom_delivery *find_longest(const struct batch *batch)
 {
 	postroom_delivery *longest = NULL;
@@ -327,15 +327,15 @@ static int handle_close(struct amqp_sink *amqp, struct batch *batch,
 		 close->reply_text.len ? (const char *)close->reply_text.bytes : "");
 	if (!find_culprit(amqp, batch, close, sentence))
 		return pr_err_set(err, POSTROOM_UNAVAILABLE, "%s", sentence);
-	/* The lease is sure to last for one timeout, not for a second one. */
+	/* The lease lasts for at least one timeout, but perhaps not for a second one. */
 	until_us = batch->sent[batch->oldest].until_us;
 	restart_unanswered(batch);
 	/* Data that waits to be sent goes first; the server drops it. */
 	return pr_amqp_reopen(&amqp->conn, batch->flight, until_us, err);
 }
 
-static int handle_frame(struct amqp_sink *amqp, struct batch *batch,
-			const struct pr_amqp_frame *frame, struct pr_err *err)
+static int handle_sink_frame(struct amqp_sink *amqp, struct batch *batch,
+			     const struct pr_amqp_frame *frame, struct pr_err *err)
 {
 	const amqp_basic_ack_t *ack = frame->decoded;
 	const amqp_basic_nack_t *nack = frame->decoded;
@@ -372,7 +372,7 @@ static void unsend_waiting(struct amqp_sink *amqp, struct batch *batch)
 	}
 }
 
-/* Runs until each begun message has its answer and no other may begin. */
+/* Runs until every begun message is answered and no other message may begin. */
 static int exchange_frames(struct amqp_sink *amqp, struct batch *batch, struct pr_err *err)
 {
 	struct pr_amqp_frame frame;
@@ -385,7 +385,7 @@ static int exchange_frames(struct amqp_sink *amqp, struct batch *batch, struct p
 		status = pr_amqp_transfer(&amqp->conn, batch->flight,
 					  batch->sent[batch->oldest].until_us, err);
 		while (status >= 0 && (status = pr_amqp_next(&amqp->conn, &frame, err)) > 0)
-			status = handle_frame(amqp, batch, &frame, err);
+			status = handle_sink_frame(amqp, batch, &frame, err);
 		if (status < 0)
 			return status;
 		if (amqp->conn.blocked) {
@@ -422,7 +422,7 @@ static void mark_together(struct batch *batch)
  */
 static bool is_server_alive(const struct amqp_sink *amqp, const struct pr_flight *flight)
 {
-	return pr_mono_us() - amqp->conn.heard_us < flight->timeout_ms * 1000 / 2;
+	return pr_mono_us() - amqp->conn.received_us < flight->timeout_ms * 1000 / 2;
 }
 
 /* A failure is an error of all items, and nothing has been sent. */
@@ -479,13 +479,14 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 	return POSTROOM_OK;
 }
 
-static int open_amqp(struct pr_sink *sink, struct pr_err *err)
+static int open_sink(struct pr_sink *sink, struct pr_err *err)
 {
 	struct amqp_sink *amqp = (struct amqp_sink *)sink;
 
 	if (pr_amqp_connection_init(&amqp->conn, &sink->url, sink->ops->schemes, &amqp->tls,
-				    "EXCHANGE", &amqp->exchange, err) < 0)
+				    "EXCHANGE", err) < 0)
 		return err->status;
+	amqp->exchange = amqp->conn.name;
 	if (pr_target_check(amqp->exchange, &name_rule, err) >= 0 &&
 	    (!amqp->routing_key || pr_target_check(amqp->routing_key, &name_rule, err) >= 0))
 		return POSTROOM_OK;
@@ -493,12 +494,12 @@ static int open_amqp(struct pr_sink *sink, struct pr_err *err)
 	return pr_err_prefix(err, "amqp");
 }
 
-static void close_amqp(struct pr_sink *sink)
+static void close_sink(struct pr_sink *sink)
 {
 	struct amqp_sink *amqp = (struct amqp_sink *)sink;
 
 	pr_amqp_connection_release(&amqp->conn);
-	pr_amqp_message_buffers_release(&amqp->pen);
+	pr_amqp_message_buffers_release(&amqp->buffers);
 	pr_buf_release(&amqp->exchange_name);
 	pr_buf_release(&amqp->key_name);
 	pr_buf_release(&amqp->reason);
@@ -530,7 +531,8 @@ static const struct pr_param params[] = {
 	  .value = "DUR",
 	  .fallback = "5s",
 	  .max = (int64_t)3600 * 1000,
-	  .help = "a server silent for twice as long is gone; whole seconds, 0: never" },
+	  .help = "the relay gives up a server that is silent for twice as long; whole "
+		  "seconds, 0: never" },
 	PR_TLS_PARAMS(struct amqp_sink, "amqps"),
 	{ .name = NULL },
 };
@@ -542,8 +544,8 @@ const struct pr_sink_ops pr_sink_amqp = {
 	.server = true,
 	.size = sizeof(struct amqp_sink),
 	.params = params,
-	.open = open_amqp,
+	.open = open_sink,
 	.publish = publish,
 	.probe = probe,
-	.close = close_amqp,
+	.close = close_sink,
 };

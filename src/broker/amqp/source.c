@@ -2,16 +2,16 @@
 /*
  * amqp: a consumer of a RabbitMQ queue.
  *
- * 1. Events are returned in the order of the channel's delivery tags. When nothing before a read
- *    is open, all up to its last event are acknowledged together. Events that stay open longer
- *    than the lease are returned with their channel and redelivered.
+ * 1. Events are returned in the order of the channel's delivery tags. When nothing before a read is
+ *    open, all up to its last event are acknowledged together. Events that stay open longer than
+ *    the lease are returned with their channel and redelivered.
  * 2. A delivery tag belongs to its channel. Our numbers continue after the last channel's, so an
  *    event of an earlier channel is never mistaken for one of this channel.
  * 3. The server sends at most prefetch messages ahead; the rest waits in the socket.
  * 4. The server reports that the queue is empty: a new consumer asks for the state of its queue,
  *    and the reply comes after all messages that the queue had for it.
- * 5. read() and keep() maintain heartbeats half a lease apart, since we may be silent for that
- *    long.
+ * 5. Heartbeats are half a lease apart. read() and keep() send them, and between their calls we may
+ *    send nothing for that long.
  */
 #include "base/time.h"
 #include "broker/amqp/delivery.h"
@@ -29,11 +29,11 @@ struct amqp_source {
 	struct pr_tls_files tls;
 	struct pr_amqp_connection conn;
 	struct pr_amqp_delivery delivery; /* the next one */
-	uint64_t base;			  /* what the channel's own numbers are added to */
+	uint64_t base;			  /* added to the channel's own numbers */
 	uint64_t given;			  /* the last event that was returned */
-	uint64_t acked;			  /* none up to this one is open */
-	int64_t open_us;		  /* since when the one behind it is, if it was given out */
-	bool asked;			  /* for the queue's state, without an answer yet */
+	uint64_t acked;			  /* all events up to this one are acknowledged */
+	int64_t open_us; /* since when the next event is open, if it was returned */
+	bool asked;	 /* the queue's state was requested, and there is no answer yet */
 };
 
 /* Explains the server's error about a queue, and what to do about it. */
@@ -72,7 +72,7 @@ static int subscribe(struct amqp_source *amqp, const struct pr_flight *flight, i
 	return POSTROOM_OK;
 }
 
-static bool is_alive(struct amqp_source *amqp)
+static bool is_source_alive(struct amqp_source *amqp)
 {
 	struct pr_amqp_connection *conn = &amqp->conn;
 
@@ -86,13 +86,13 @@ static bool is_overdue(const struct amqp_source *amqp)
 	       pr_mono_us() - amqp->open_us > amqp->source.lease_ms * 1000;
 }
 
-/* Sees to it that there is a consumer. */
+/* Makes sure that there is a consumer. */
 static int make_ready(struct amqp_source *amqp, const struct pr_flight *flight, struct pr_err *err)
 {
 	int64_t until_us = pr_mono_us() + flight->timeout_ms * 1000;
 	int status;
 
-	if (!is_alive(amqp)) {
+	if (!is_source_alive(amqp)) {
 		pr_amqp_disconnect(&amqp->conn);
 		status = pr_amqp_connect(&amqp->conn, flight, until_us, err);
 	} else if (!is_overdue(amqp)) {
@@ -105,8 +105,8 @@ static int make_ready(struct amqp_source *amqp, const struct pr_flight *flight, 
 	return status < 0 ? status : subscribe(amqp, flight, until_us, err);
 }
 
-static int handle_frame(struct amqp_source *amqp, const struct pr_amqp_frame *frame,
-			struct pr_err *err)
+static int handle_source_frame(struct amqp_source *amqp, const struct pr_amqp_frame *frame,
+			       struct pr_err *err)
 {
 	const amqp_channel_close_t *close = frame->decoded;
 
@@ -114,7 +114,7 @@ static int handle_frame(struct amqp_source *amqp, const struct pr_amqp_frame *fr
 		amqp->asked = false;
 	if (frame->type == AMQP_FRAME_METHOD && frame->method == AMQP_BASIC_CANCEL_METHOD)
 		return pr_err_set(err, POSTROOM_UNAVAILABLE,
-				  "%s port %d gives us nothing more of the queue \"%s\": it has "
+				  "%s port %d no longer delivers the queue \"%s\": it has "
 				  "been deleted, or its node is down",
 				  amqp->conn.address.host, amqp->conn.address.port, amqp->queue);
 	if (frame->type == AMQP_FRAME_METHOD && frame->method == AMQP_CHANNEL_CLOSE_METHOD) {
@@ -124,7 +124,7 @@ static int handle_frame(struct amqp_source *amqp, const struct pr_amqp_frame *fr
 	return pr_amqp_delivery_add_frame(&amqp->delivery, &amqp->conn, frame, err);
 }
 
-/* 1: the next delivery is there; 0: it has not come yet, or not all of it. */
+/* 1: the next delivery is complete; 0: it is not complete yet. */
 static int assemble(struct amqp_source *amqp, struct pr_err *err)
 {
 	struct pr_amqp_frame frame;
@@ -133,7 +133,7 @@ static int assemble(struct amqp_source *amqp, struct pr_err *err)
 	while (amqp->delivery.stage != PR_AMQP_WHOLE) {
 		status = pr_amqp_next(&amqp->conn, &frame, err);
 		if (status > 0)
-			status = handle_frame(amqp, &frame, err) < 0 ? err->status : 1;
+			status = handle_source_frame(amqp, &frame, err) < 0 ? err->status : 1;
 		if (status <= 0)
 			return status;
 	}
@@ -215,7 +215,7 @@ static int read_amqp(struct pr_source *source, struct pr_events *events, size_t 
 	return status;
 }
 
-/* The number of the last of them, or 0 when they are of an earlier channel. */
+/* The number of the last event, or 0 if the events belong to an earlier channel. */
 static uint64_t last_of(const struct amqp_source *amqp, const struct pr_events *events)
 {
 	uint64_t last = events->list[events->count - 1].tag;
@@ -283,7 +283,7 @@ static int extend_lease(struct pr_source *source, const struct pr_events *events
 	return status;
 }
 
-static int open_amqp(struct pr_source *source, struct pr_err *err)
+static int open_source(struct pr_source *source, struct pr_err *err)
 {
 	struct amqp_source *amqp = (struct amqp_source *)source;
 	int64_t heartbeat_ms = (source->lease_ms + 1999) / 2000 * 1000;
@@ -292,9 +292,10 @@ static int open_amqp(struct pr_source *source, struct pr_err *err)
 	amqp->conn.reads = true;
 	amqp->conn.heartbeat_ms = heartbeat_ms < HEARTBEAT_MAX_MS ? heartbeat_ms : HEARTBEAT_MAX_MS;
 	status = pr_amqp_connection_init(&amqp->conn, &source->url, source->ops->schemes,
-					 &amqp->tls, "QUEUE", &amqp->queue, err);
+					 &amqp->tls, "QUEUE", err);
 	if (status < 0)
 		return status;
+	amqp->queue = amqp->conn.name;
 	if (amqp->queue[0] && strlen(amqp->queue) <= PR_AMQP_NAME_MAX)
 		return POSTROOM_OK;
 	pr_amqp_connection_release(&amqp->conn);
@@ -302,11 +303,11 @@ static int open_amqp(struct pr_source *source, struct pr_err *err)
 		return pr_err_set(err, POSTROOM_SINK, "amqp: the queue is longer than %d bytes",
 				  PR_AMQP_NAME_MAX);
 	return pr_err_set(err, POSTROOM_SINK,
-			  "amqp: no queue to read from; write amqp://HOST/VHOST/QUEUE, or "
-			  "amqp://HOST//QUEUE for one of the usual vhost");
+			  "amqp: the URL names no queue; write amqp://HOST/VHOST/QUEUE, or "
+			  "amqp://HOST//QUEUE for the default vhost");
 }
 
-static void close_amqp(struct pr_source *source)
+static void close_source(struct pr_source *source)
 {
 	struct amqp_source *amqp = (struct amqp_source *)source;
 
@@ -335,9 +336,9 @@ const struct pr_source_ops pr_source_amqp = {
 	.example = "amqp://guest:guest@localhost:5672/%2F/orders",
 	.size = sizeof(struct amqp_source),
 	.params = params,
-	.open = open_amqp,
+	.open = open_source,
 	.read = read_amqp,
 	.ack = ack,
 	.keep = extend_lease,
-	.close = close_amqp,
+	.close = close_source,
 };

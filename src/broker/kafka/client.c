@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. The library calls back only where the client's owner polls it, in that thread: its
- *    own threads touch nothing of ours.
+ * 1. The library calls back only when the client's owner polls it, in that thread. The library's
+ *    own threads never use our memory.
  * 2. Settings cannot change properties that a guarantee depends on.
- * 3. The value of a property that may be a secret is in no error.
+ * 3. No error contains the value of a property that may be a secret.
  */
 #include "broker/kafka/client.h"
 
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Before 2.0 the library took any trusted certificate for that of the broker. */
+/* Before 2.0 the library did not compare the certificate's name with the broker's. */
 #define HOST_CHECK "ssl.endpoint.identification.algorithm"
 
 static pr_kafka_pair common_defaults[] = {
@@ -33,7 +33,7 @@ bool pr_kafka_is_down(const struct pr_kafka_client *client)
 	return client->down_us && pr_mono_us() >= client->down_us + PR_KAFKA_PATIENCE_US;
 }
 
-bool pr_kafka_is_name_sign(char c)
+bool pr_kafka_is_name_char(char c)
 {
 	char lower = (char)(c | 0x20);
 
@@ -45,7 +45,7 @@ bool pr_kafka_is_name(const char *name)
 {
 	size_t len = 0;
 
-	while (pr_kafka_is_name_sign(name[len]))
+	while (pr_kafka_is_name_char(name[len]))
 		len++;
 	return len > 0 && !name[len] && len <= PR_KAFKA_NAME_MAX && strcmp(name, ".") != 0 &&
 	       strcmp(name, "..") != 0;
@@ -63,7 +63,7 @@ int pr_kafka_check_address(const struct pr_url *url, const char *example, struct
 		return pr_err_set(err, POSTROOM_SINK, "kafka needs a host, as in %s", example);
 	if (url->user[0] || url->password[0])
 		return pr_err_set(err, POSTROOM_SINK,
-				  "kafka: users and passwords go behind the '?', as in "
+				  "kafka: users and passwords follow the '?', as in "
 				  "kafka.sasl.username=… (and kafka.security.protocol, "
 				  "kafka.sasl.mechanism)");
 	return POSTROOM_OK;
@@ -92,9 +92,8 @@ static int check_free(const struct pr_kafka_rules *rules, const char *name, stru
 	for (const char *const *refused = rules->refused; *refused; refused++)
 		taken = taken || strcmp(name, *refused) == 0;
 	if (taken)
-		return pr_err_set(err, POSTROOM_SINK,
-				  "kafka.%.100s: cannot be set: %s depends on it", name,
-				  rules->reason);
+		return pr_err_set(err, POSTROOM_SINK, "kafka.%.100s: cannot be set, because %s",
+				  name, rules->reason);
 	return POSTROOM_OK;
 }
 
@@ -105,8 +104,11 @@ static int set_property(rd_kafka_conf_t *conf, const char *name, const char *val
 
 	if (rd_kafka_conf_set(conf, name, value, why, sizeof(why)) == RD_KAFKA_CONF_OK)
 		return POSTROOM_OK;
-	return refuse_property(name, pr_url_is_secret(name) ? "the library refuses its value" : why,
-			       err);
+	if (pr_url_is_secret(name))
+		return refuse_property(name, "the library refuses its value", err);
+	return pr_err_set(err, POSTROOM_SINK,
+			  "kafka.%.100s: %s; CONFIGURATION.md of librdkafka lists all properties",
+			  name, why);
 }
 
 static int set_all(rd_kafka_conf_t *conf, pr_kafka_pair *pairs, struct pr_err *err)

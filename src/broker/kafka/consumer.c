@@ -30,10 +30,10 @@
 #define POLL_MS 300000
 
 /*
- * librdkafka decides whether to fetch ahead by the values of queued records: their keys and headers
- * count nothing. From 2.2 on it can be made to look again soon, so that few records need to be
- * queued. Before that it looks again after a second: a low number would delay events, and what is
- * queued is all that a second brings.
+ * librdkafka decides by the values of queued records whether to fetch ahead. Keys and headers do
+ * not count. From 2.2 on, it can be made to decide again soon, so few records need to be queued.
+ * Before that, it decides again after a second. A low limit would then delay events, because the
+ * queue must last for a second.
  */
 #define QUEUE_BACKOFF_VERSION 0x02020000
 #define QUEUE_BACKOFF_MS "10"
@@ -47,10 +47,10 @@ static pr_kafka_pair fixed[] = {
 	{ NULL, NULL },
 };
 
-/* Each intake thread is a member of its own, so that none can have a name that lasts. */
+/* Each intake thread is a separate member, so members cannot have a lasting name. */
 static const char *const refused[] = { "group.id", "group.instance.id", NULL };
 
-/* The library copies headers when it is asked for them. */
+/* Reading the headers makes the library copy them. */
 size_t pr_kafka_size(const rd_kafka_message_t *message)
 {
 	size_t size = message->len + message->key_len, len;
@@ -67,7 +67,7 @@ size_t pr_kafka_size(const rd_kafka_message_t *message)
 	return size;
 }
 
-static void forget_records(struct pr_kafka_consumer *consumer, size_t count)
+static void release_records(struct pr_kafka_consumer *consumer, size_t count)
 {
 	for (size_t i = 0; i < consumer->count; i++) {
 		if (i >= count) {
@@ -83,7 +83,7 @@ static void forget_records(struct pr_kafka_consumer *consumer, size_t count)
 
 static void pause_and_rewind(struct pr_kafka_consumer *consumer)
 {
-	forget_records(consumer, consumer->count);
+	release_records(consumer, consumer->count);
 	consumer->revoking = false;
 	consumer->joined_us = 0;
 	rd_kafka_assign(consumer->client.handle, NULL);
@@ -117,8 +117,8 @@ static int make_conf(struct pr_kafka_consumer *consumer, rd_kafka_conf_t **ret, 
 {
 	int64_t session_ms = within(consumer->lease_ms, SESSION_MIN_MS, SESSION_MAX_MS);
 	char session[24], heartbeat[24], poll_interval[24], ahead[24], ahead_kbytes[24];
-	bool can_look_soon = rd_kafka_version() >= QUEUE_BACKOFF_VERSION;
-	size_t ahead_bytes = can_look_soon ? consumer->share / 2 : consumer->share / 4 * 3;
+	bool can_refetch_soon = rd_kafka_version() >= QUEUE_BACKOFF_VERSION;
+	size_t ahead_bytes = can_refetch_soon ? consumer->share / 2 : consumer->share / 4 * 3;
 	/* fetch.max.bytes follows queued.max.messages.kbytes by itself. */
 	pr_kafka_pair defaults[] = {
 		{ "group.id", consumer->group },
@@ -128,7 +128,7 @@ static int make_conf(struct pr_kafka_consumer *consumer, rd_kafka_conf_t **ret, 
 		{ "max.poll.interval.ms", poll_interval },
 		{ "queued.max.messages.kbytes", ahead_kbytes },
 		{ "fetch.message.max.bytes", ahead },
-		{ can_look_soon ? "queued.min.messages" : NULL, QUEUED_MIN },
+		{ can_refetch_soon ? "queued.min.messages" : NULL, QUEUED_MIN },
 		{ "fetch.queue.backoff.ms", QUEUE_BACKOFF_MS },
 		{ NULL, NULL },
 	};
@@ -136,7 +136,7 @@ static int make_conf(struct pr_kafka_consumer *consumer, rd_kafka_conf_t **ret, 
 		.defaults = defaults,
 		.fixed = fixed,
 		.refused = refused,
-		.reason = "what counts as read (the group is named by group=NAME)",
+		.reason = "the committed position depends on it; group=NAME names the group",
 	};
 
 	snprintf(session, sizeof(session), "%jd", (intmax_t)session_ms);
@@ -186,7 +186,7 @@ int pr_kafka_join(struct pr_kafka_consumer *consumer, struct pr_err *err)
 		return POSTROOM_OK;
 	consumer->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (consumer->fd < 0)
-		return pr_err_errno(err, POSTROOM_UNAVAILABLE, "a descriptor to wait with");
+		return pr_err_errno(err, POSTROOM_UNAVAILABLE, "creating an event descriptor");
 	if (make_conf(consumer, &conf, err) < 0 ||
 	    pr_kafka_client_begin(&consumer->client, RD_KAFKA_CONSUMER, conf, err) < 0) {
 		close(consumer->fd);
@@ -239,7 +239,7 @@ void pr_kafka_return_unread(struct pr_kafka_consumer *consumer)
 
 static void on_refusal(struct pr_kafka_consumer *consumer, const rd_kafka_message_t *message)
 {
-	/* It leaves the group by itself then, and comes back. */
+	/* The library then leaves the group and rejoins it automatically. */
 	if (message->err == RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED)
 		return;
 	consumer->refusal = message->err;
@@ -254,7 +254,7 @@ static int poll_library(struct pr_kafka_consumer *consumer, size_t limit, size_t
 	while (consumer->count < limit && consumer->bytes < bytes && !consumer->refusal) {
 		rd_kafka_message_t *message;
 
-		/* First: a record that the library has handed over comes no second time. */
+		/* Get the memory first: the library returns each record once. */
 		if (consumer->count == consumer->capacity) {
 			size_t capacity = consumer->capacity ? consumer->capacity * 2 : 64;
 			rd_kafka_message_t **more = reallocarray(consumer->held, capacity,
@@ -287,7 +287,7 @@ static int explain_outage(const struct pr_kafka_consumer *consumer, struct pr_er
 	case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
 	case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
 		return pr_err_set(err, POSTROOM_UNAVAILABLE,
-				  "there is no topic \"%s\" at %s; make it, or correct the URL",
+				  "there is no topic \"%s\" at %s; create it, or correct the URL",
 				  consumer->topic, host);
 	case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
 		return pr_err_set(err, POSTROOM_UNAVAILABLE,
@@ -321,7 +321,9 @@ static int check_brokers(struct pr_kafka_consumer *consumer, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-/* Whether records may still come; at the end of a wait, it gives up too. */
+/*
+ * Fails if no records can come. last: the wait ends, so an unreachable cluster is a failure, too.
+ */
 static int check_progress(struct pr_kafka_consumer *consumer, bool last, struct pr_err *err)
 {
 	struct pr_kafka_client *client = &consumer->client;
@@ -344,7 +346,7 @@ static int64_t later(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-/* Until when to wait, as things are: silence says nothing before the brokers could answer. */
+/* The end of the wait. A missing answer means nothing before the brokers had time to answer. */
 static int64_t wait_until(const struct pr_kafka_consumer *consumer, const struct pr_flight *flight,
 			  int64_t answer_until_us)
 {
@@ -358,16 +360,16 @@ static int64_t wait_until(const struct pr_kafka_consumer *consumer, const struct
 static int not_joined(const struct pr_kafka_consumer *consumer, struct pr_err *err)
 {
 	return pr_err_set(err, POSTROOM_UNAVAILABLE,
-			  "group \"%s\" at %s has not admitted us yet: it waits for its other "
-			  "members, or the broker does not answer",
+			  "group \"%s\" at %s has not accepted this consumer yet: it waits for "
+			  "its other members, or the broker does not answer",
 			  consumer->group, consumer->client.url->host);
 }
 
-/* While no broker is there nothing is given out that could not be committed. */
+/* While no broker is reachable, no records are returned, because they could not be committed. */
 int pr_kafka_fetch(struct pr_kafka_consumer *consumer, size_t limit, size_t bytes,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
-	/* The group needs our polls also while the same records are returned repeatedly. */
+	/* The group needs our polls, even while the same records are returned repeatedly. */
 	bool full = consumer->count >= limit || consumer->bytes >= bytes;
 	int64_t answer_until_us = pr_mono_us() + flight->timeout_ms * 1000;
 
@@ -393,7 +395,7 @@ int pr_kafka_fetch(struct pr_kafka_consumer *consumer, size_t limit, size_t byte
 	}
 }
 
-/* Behind the last record of each partition that is out. */
+/* Lists the offset after the last unacknowledged record of each partition. */
 static rd_kafka_topic_partition_list_t *list_offsets(const struct pr_kafka_consumer *consumer)
 {
 	rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(8);
@@ -413,15 +415,15 @@ static rd_kafka_topic_partition_list_t *list_offsets(const struct pr_kafka_consu
 
 static rd_kafka_resp_err_t error_of(rd_kafka_event_t *event)
 {
-	rd_kafka_topic_partition_list_t *places = rd_kafka_event_topic_partition_list(event);
+	rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(event);
 	rd_kafka_resp_err_t error = rd_kafka_event_error(event);
 
-	for (int i = 0; places && i < places->cnt && !error; i++)
-		error = places->elems[i].err;
+	for (int i = 0; partitions && i < partitions->cnt && !error; i++)
+		error = partitions->elems[i].err;
 	return error;
 }
 
-/* A queue of its own: an answer that comes too late is not taken for the next one's. */
+/* Each commit has its own queue, so that a late answer is not mistaken for the next one's. */
 static rd_kafka_resp_err_t commit_and_wait(struct pr_kafka_consumer *consumer,
 					   const struct pr_flight *flight)
 {
@@ -455,18 +457,18 @@ int pr_kafka_commit(struct pr_kafka_consumer *consumer, const struct pr_flight *
 
 	if (consumer->given == 0)
 		return pr_err_set(err, POSTROOM_UNAVAILABLE,
-				  "group \"%s\" has given the partitions to others meanwhile: what "
-				  "was read of topic \"%s\" is redelivered",
+				  "group \"%s\" has assigned the partitions to other members; the "
+				  "records read from topic \"%s\" are redelivered",
 				  consumer->group, consumer->topic);
 	error = commit_and_wait(consumer, flight);
 	if (error)
 		return pr_err_set(
 			err, POSTROOM_UNAVAILABLE,
-			"committing what group \"%s\" has read of topic \"%s\" at %s: %s; "
-			"it is redelivered",
+			"committing the position of group \"%s\" in topic \"%s\" at %s: %s; "
+			"its last records are redelivered",
 			consumer->group, consumer->topic, consumer->client.url->host,
 			rd_kafka_err2str(error));
-	forget_records(consumer, consumer->given);
+	release_records(consumer, consumer->given);
 	consumer->client.down_us = 0;
 	if (consumer->revoking)
 		pause_and_rewind(consumer);
@@ -481,7 +483,7 @@ int pr_kafka_keep(struct pr_kafka_consumer *consumer, struct pr_err *err)
 	return poll_library(consumer, SIZE_MAX, SIZE_MAX, err);
 }
 
-/* Leaves the group, so that others need not wait for the end of the session. */
+/* Leaves the group, so that other members need not wait for the session timeout. */
 static void leave_group(struct pr_kafka_consumer *consumer)
 {
 	rd_kafka_t *handle = consumer->client.handle;
@@ -508,7 +510,7 @@ void pr_kafka_leave(struct pr_kafka_consumer *consumer)
 		return;
 	if (consumer->revoking)
 		pause_and_rewind(consumer);
-	forget_records(consumer, consumer->count);
+	release_records(consumer, consumer->count);
 	rd_kafka_queue_io_event_enable(consumer->queue, -1, NULL, 0);
 	rd_kafka_queue_destroy(consumer->queue);
 	if (!client->down_us)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. An id is taken from a record of our sink alone: what others call ce_id is unique
- *    together with its source only.
- * 2. No text is cut at a NUL: two that differ stay different.
+ * 1. An id is read only from a record of our sink: the ce_id of another producer is unique only
+ *    together with its source.
+ * 2. No text is cut at a NUL, so two different texts never become equal.
  */
 #include "broker/kafka/event.h"
 
@@ -15,7 +15,7 @@
 
 #define OUR_SOURCE "/postroom/"
 
-/* The last header of that name; data NULL if there is none, or it is no text. */
+/* The last header of that name. data NULL: there is none, or it is not text. */
 static struct pr_span header_of(const rd_kafka_headers_t *headers, const char *wanted)
 {
 	struct pr_span found = { 0 };
@@ -49,7 +49,7 @@ static const char *copy(struct pr_events *events, struct pr_span text)
 	return text.data ? pr_arena_copy(&events->arena, text.data, text.len) : NULL;
 }
 
-/* As the sink wrote them: what it added itself is left out. */
+/* Headers as they were enqueued, without those that the sink adds. */
 static const char *copy_headers(struct pr_kafka_pen *pen, struct pr_events *events,
 				const rd_kafka_headers_t *headers, bool ours)
 {
@@ -73,7 +73,7 @@ static const char *copy_headers(struct pr_kafka_pen *pen, struct pr_events *even
 	return out->failed ? NULL : pr_arena_copy(&events->arena, out->data, out->len);
 }
 
-/* A key that is no text, as Java's numbers are none, is shown in base64. */
+/* A key that is not text, such as a binary number from Java, is converted to base64. */
 static const char *copy_key(struct pr_kafka_pen *pen, struct pr_events *events,
 			    const rd_kafka_message_t *message)
 {
@@ -87,7 +87,10 @@ static const char *copy_key(struct pr_kafka_pen *pen, struct pr_events *events,
 	return out->failed ? NULL : pr_arena_copy(&events->arena, out->data + 1, out->len - 2);
 }
 
-/* Also of others' CloudEvents: these are no identities. False: no memory. */
+/*
+ * Reads attributes that are not identities, also from CloudEvents of other producers. False: no
+ * memory.
+ */
 static bool copy_context(struct pr_events *events, const rd_kafka_headers_t *headers,
 			 struct pr_event *event)
 {

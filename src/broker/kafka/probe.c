@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The doctor's questions to Kafka. All topics are listed, because to ask for a single one may
+ * The doctor's checks of Kafka. All topics are listed, because a request for a single one may
  * create it.
  */
 #include "broker/kafka/producer.h"
@@ -19,7 +19,7 @@ static int left_ms(const struct pr_flight *flight)
 	return left_us > 0 ? (int)(left_us / 1000) + 1 : 1;
 }
 
-/* The value of a setting of a topic; false: the broker does not say. */
+/* Reads a setting of a topic. False: the broker did not return it. */
 static bool read_setting(rd_kafka_event_t *event, const char *name, char *out, size_t size)
 {
 	const rd_kafka_DescribeConfigs_result_t *result = rd_kafka_event_DescribeConfigs_result(
@@ -54,8 +54,11 @@ static void judge_settings(rd_kafka_t *handle, const char *topic, const struct p
 
 	rd_kafka_DescribeConfigs(handle, &resource, 1, NULL, queue);
 	event = rd_kafka_queue_poll(queue, left_ms(flight));
-	if (event && read_setting(event, "min.insync.replicas", value, sizeof(value)) &&
-	    atoi(value) < 2) {
+	if (!event || !read_setting(event, "min.insync.replicas", value, sizeof(value))) {
+		pr_found_skipped(checkup, "The settings of the topic cannot be read.",
+				 "The administrator of Kafka allows the user DescribeConfigs for "
+				 "the topic.");
+	} else if (atoi(value) < 2) {
 		pr_found(checkup, PR_LEVEL_WARNING, "Topic \"%s\" has min.insync.replicas=%s",
 			 topic, value);
 		pr_found_detail(checkup,
@@ -64,15 +67,25 @@ static void judge_settings(rd_kafka_t *handle, const char *topic, const struct p
 		pr_found_advice(checkup,
 				"The administrator of Kafka runs the command, if the topic has at "
 				"least three replicas.");
-		pr_found_command(checkup,
-				 "kafka-configs.sh --bootstrap-server BROKER --alter --topic %s "
-				 "--add-config min.insync.replicas=2",
-				 topic);
+		pr_found_command(checkup, "kafka-configs.sh --bootstrap-server BROKER --alter "
+					  "--add-config min.insync.replicas=2 --topic ");
+		pr_found_command_word(checkup, topic);
 	}
 	if (event)
 		rd_kafka_event_destroy(event);
 	rd_kafka_queue_destroy(queue);
 	rd_kafka_ConfigResource_destroy(resource);
+}
+
+/* The topic is listed, but cannot be written. */
+static void report_topic_error(const char *topic, rd_kafka_resp_err_t error,
+			       struct pr_checkup *checkup)
+{
+	pr_found(checkup, PR_LEVEL_PROBLEM, "Topic \"%s\" cannot be used", topic);
+	pr_found_detail(checkup, "%s. Messages wait in the outbox.", rd_kafka_err2str(error));
+	pr_found_advice(checkup,
+			"The administrator of Kafka repairs the topic, or allows the user to "
+			"write to it.");
 }
 
 static void judge_topic(rd_kafka_t *handle, const rd_kafka_metadata_t *metadata, const char *topic,
@@ -94,9 +107,14 @@ static void judge_topic(rd_kafka_t *handle, const rd_kafka_metadata_t *metadata,
 				"The administrator of Kafka runs the command, or the operator "
 				"corrects the URL of the sink.");
 		pr_found_command(checkup,
-				 "kafka-topics.sh --bootstrap-server BROKER --create --topic %s "
-				 "--replication-factor 3 --config min.insync.replicas=2",
-				 topic);
+				 "kafka-topics.sh --bootstrap-server BROKER --create "
+				 "--replication-factor 3 --config min.insync.replicas=2 --topic ");
+		pr_found_command_word(checkup, topic);
+		return;
+	}
+	if (found->err || found->partition_cnt < 1) {
+		report_topic_error(topic, found->err ? found->err : RD_KAFKA_RESP_ERR_UNKNOWN,
+				   checkup);
 		return;
 	}
 	for (int i = 0; i < found->partition_cnt; i++) {

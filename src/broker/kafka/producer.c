@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. The library calls back in rd_kafka_poll() and rd_kafka_flush() alone, in the
- *    thread of the worker.
- * 2. A producer that still has messages when it is given up is ended at once, so
- *    that neither a report nor a message of it comes later.
+ * 1. The library calls back only in rd_kafka_poll() and rd_kafka_flush(), in the worker's thread.
+ * 2. An abandoned producer that still has messages is ended immediately, so it sends and reports
+ *    nothing later.
  * 3. Settings cannot change acks, idempotence and order, which the guarantee depends on.
  */
 #include "broker/kafka/producer.h"
@@ -15,13 +14,16 @@
 #include <string.h>
 
 #define ANSWER_MS 1000 /* twice as long as the library waits between two connections */
-#define STEP_MS 50     /* between two looks at the deadline and the stop */
+#define STEP_MS 50     /* between two checks of the deadline and the stop */
 
 static pr_kafka_pair defaults[] = {
 	{ "partitioner", "murmur2_random" },
 	/* Messages are sent when the wait begins; before that, they are batched. */
 	{ "linger.ms", "50" },
-	/* The broker knows its limit; more than this it answers by hanging up. */
+	/*
+	 * The broker enforces its own limit. It closes the connection for anything larger than
+	 * this.
+	 */
 	{ "message.max.bytes", "100000000" },
 	/* A missing topic is reported soon; one that is being created is retried. */
 	{ "topic.metadata.propagation.max.ms", "1000" },
@@ -42,7 +44,7 @@ static const struct pr_kafka_rules rules = {
 	.defaults = defaults,
 	.fixed = fixed,
 	.refused = refused,
-	.reason = "what counts as delivered",
+	.reason = "delivery depends on it",
 };
 
 static size_t number_of(const rd_kafka_conf_t *conf, const char *name)
@@ -60,9 +62,9 @@ static size_t lesser(size_t a, size_t b)
 }
 
 /*
- * Half of what the library puts into a request, since what it adds to a message counts too;
- * and half of the time for which it gathers one, since handing over takes some as well. A
- * queue that is full makes a message wait until others have gone: 0 is one without a limit.
+ * Limits of a round. Half of the library's limits for a request, because it adds bytes to each
+ * message; and half of the time for which it collects a request, because producing takes time, too.
+ * A full queue makes a message wait; 0 is a queue without a limit.
  */
 static void set_round(struct pr_kafka_producer *producer, const rd_kafka_conf_t *conf)
 {
@@ -110,23 +112,31 @@ static bool must_give_up(const struct pr_kafka_producer *producer, int64_t until
 	       pr_kafka_is_down(&producer->client);
 }
 
+static rd_kafka_resp_err_t submit(const struct pr_kafka_producer *producer,
+				  rd_kafka_topic_t *target, const postroom_delivery *item,
+				  rd_kafka_headers_t *headers, struct pr_kafka_sent *sent)
+{
+	const void *value = item->body ? item->body : item->payload;
+	size_t len = item->body ? item->body_len : item->payload_len;
+	size_t key_len = item->key ? strlen(item->key) : 0;
+
+	return rd_kafka_producev(
+		producer->client.handle, RD_KAFKA_V_RKT(target),
+		RD_KAFKA_V_VALUE((void *)value, len), RD_KAFKA_V_KEY(item->key, key_len),
+		RD_KAFKA_V_TIMESTAMP(item->created_at_us / 1000), RD_KAFKA_V_HEADERS(headers),
+		RD_KAFKA_V_OPAQUE(sent), RD_KAFKA_V_END);
+}
+
 rd_kafka_resp_err_t pr_kafka_produce(struct pr_kafka_producer *producer, const char *topic,
 				     const postroom_delivery *item, rd_kafka_headers_t *headers,
 				     struct pr_kafka_sent *sent, int64_t until_us)
 {
-	const void *value = item->body ? item->body : item->payload;
 	/* Asks for a new topic's partitions at once; given its name alone, the library may take a second. */
 	rd_kafka_topic_t *target = rd_kafka_topic_new(producer->client.handle, topic, NULL);
 	rd_kafka_resp_err_t error = target ? RD_KAFKA_RESP_ERR_NO_ERROR : rd_kafka_last_error();
 
 	while (target) {
-		error = rd_kafka_producev(
-			producer->client.handle, RD_KAFKA_V_RKT(target),
-			RD_KAFKA_V_VALUE((void *)value,
-					 item->body ? item->body_len : item->payload_len),
-			RD_KAFKA_V_KEY(item->key, item->key ? strlen(item->key) : 0),
-			RD_KAFKA_V_TIMESTAMP(item->created_at_us / 1000),
-			RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(sent), RD_KAFKA_V_END);
+		error = submit(producer, target, item, headers, sent);
 		if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL || must_give_up(producer, until_us))
 			break;
 		rd_kafka_poll(producer->client.handle, STEP_MS);
@@ -144,8 +154,8 @@ rd_kafka_resp_err_t pr_kafka_produce(struct pr_kafka_producer *producer, const c
 }
 
 /*
- * All brokers seem to be down. If one answers as soon as nothing is sent, a message makes it drop
- * the connection repeatedly.
+ * All brokers seem to be down. If one answers as soon as nothing is sent, one of the messages makes
+ * it close the connection repeatedly.
  */
 static bool answers_without_messages(struct pr_kafka_producer *producer)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A producer of librdkafka: its life, and waiting for its reports. */
+/* A producer of librdkafka: starts, waits for delivery reports, and ends. */
 #ifndef PR_BROKER_KAFKA_PRODUCER_H
 #define PR_BROKER_KAFKA_PRODUCER_H
 
@@ -14,29 +14,31 @@ struct pr_kafka_sent {
 };
 
 struct pr_kafka_producer {
-	struct pr_kafka_client client; /* first: callbacks are given this */
+	struct pr_kafka_client client; /* the first member: callbacks receive its address */
 	size_t pending;		       /* messages without a report */
-	bool dropped; /* set by pr_kafka_wait(): brokers answer, and dropped what was handed over */
+	bool dropped; /* set by pr_kafka_wait(): the brokers are up, but dropped the connection */
 	/*
-	 * Up to these, what is handed over before a wait goes to a partition in one
-	 * request, which the broker takes or refuses as a whole.
+	 * Limits of a round: messages of one partition that are produced between two waits are sent
+	 * in one request, which the broker accepts or refuses as a whole.
 	 */
 	size_t round_count, round_bytes;
 	int64_t round_us;
 };
 
-/* Begins it, if there is none. The library's own sentence on failure, POSTROOM_SINK. */
+/* Starts the producer unless it runs. POSTROOM_SINK with the library's text on failure. */
 int pr_kafka_begin(struct pr_kafka_producer *producer, struct pr_err *err);
 
-/* Hands over one message, whose memory must stay until publish is over. Takes the headers. */
+/*
+ * Produces one message. Its memory must stay valid until publish ends. The headers belong to the
+ * library afterwards.
+ */
 rd_kafka_resp_err_t pr_kafka_produce(struct pr_kafka_producer *producer, const char *topic,
 				     const postroom_delivery *item, rd_kafka_headers_t *headers,
 				     struct pr_kafka_sent *sent, int64_t until_us);
 
 /*
- * Waits for the reports of all that was handed over. False when it had to be given
- * up. Then, and when the library has called the producer broken, it is ended: no
- * report comes later.
+ * Waits for all delivery reports. False: it gave up. Then, and after a fatal error of the library,
+ * the producer is ended, and no report comes later.
  */
 bool pr_kafka_wait(struct pr_kafka_producer *producer, int64_t until_us);
 

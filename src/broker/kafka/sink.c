@@ -25,7 +25,7 @@
 
 #include <string.h>
 
-#define OWN_HEADERS 2	    /* beside the attributes of a CloudEvent */
+#define OWN_HEADERS 2	    /* in addition to the attributes of a CloudEvent */
 #define WEIGHT_OF_NAMES 500 /* what a record's headers have in common */
 
 struct kafka_sink {
@@ -43,14 +43,14 @@ struct batch {
 	const size_t *before; /* see pr_sink_order() */
 	struct pr_kafka_sent *sent;
 	bool by_tenant;			 /* messages of one key may go to several topics */
-	size_t round_count, round_bytes; /* handed over since the last wait */
+	size_t round_count, round_bytes; /* produced since the last wait */
 	int64_t round_until_us;		 /* later, the library may have begun to send */
 	int64_t until_us;
 };
 
 static const struct pr_target_rule name_rule = {
-	.text = pr_kafka_is_name_sign,
-	.value = pr_kafka_is_name_sign,
+	.text = pr_kafka_is_name_char,
+	.value = pr_kafka_is_name_char,
 	.escape = '_',
 	.max = PR_KAFKA_NAME_MAX,
 };
@@ -129,7 +129,7 @@ static rd_kafka_headers_t *make_headers(struct kafka_sink *kafka, const postroom
 	return NULL;
 }
 
-/* Behind one that is not on its way, or that goes elsewhere. */
+/* True if an earlier message of its key was not begun or failed, or may go to another topic. */
 static bool must_wait(const struct batch *batch, size_t at)
 {
 	size_t before = batch->before[at];
@@ -141,7 +141,7 @@ static bool must_wait(const struct batch *batch, size_t at)
 	       (batch->by_tenant && !pr_sink_same_tenant(&batch->items[before], &batch->items[at]));
 }
 
-/* Keys and headers have their lengths before them. */
+/* The protocol sends the length of keys and headers before them. */
 static const struct pr_protocol protocol = { .name = "Kafka" };
 
 /* Hands one message to the producer; one that Kafka cannot carry is rejected. */
@@ -168,7 +168,7 @@ static int produce_one(struct kafka_sink *kafka, struct batch *batch, size_t at,
 	return POSTROOM_OK;
 }
 
-/* Of the topic, not of the cluster. */
+/* Errors of the topic, not of the cluster. */
 static bool is_about_name(rd_kafka_resp_err_t error)
 {
 	return error == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC ||
@@ -191,8 +191,8 @@ static bool is_about_records(rd_kafka_resp_err_t error)
 	       error == RD_KAFKA_RESP_ERR_UNSUPPORTED_COMPRESSION_TYPE;
 }
 
-/* Not the message's fault: the producer failed on another message. */
-static bool is_bycatch(rd_kafka_resp_err_t error)
+/* Errors that another message of the same producer has caused. */
+static bool is_side_effect(rd_kafka_resp_err_t error)
 {
 	return error == RD_KAFKA_RESP_ERR__PURGE_QUEUE ||
 	       error == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT || error == RD_KAFKA_RESP_ERR__FATAL ||
@@ -216,7 +216,7 @@ static void explain_error(struct kafka_sink *kafka, const struct pr_kafka_sent *
 			  postroom_delivery *item, struct pr_buf *out)
 {
 	const struct pr_kafka_producer *producer = &kafka->producer;
-	bool late = !sent->reported || is_bycatch(sent->error) ||
+	bool late = !sent->reported || is_side_effect(sent->error) ||
 		    sent->error == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
 
 	pr_buf_reset(out);
@@ -253,14 +253,14 @@ static void judge(struct kafka_sink *kafka, struct batch *batch, const struct pr
 		if (!sent->begun || !sent->reported)
 			continue;
 		arrived = arrived || !sent->error;
-		blamed = blamed || (sent->error && !is_bycatch(sent->error));
+		blamed = blamed || (sent->error && !is_side_effect(sent->error));
 	}
 	for (size_t i = 0; i < batch->count; i++) {
 		const struct pr_kafka_sent *sent = &batch->sent[i];
 		postroom_delivery *item = &batch->items[i];
 		size_t before = batch->before[i];
 
-		/* A message is rejected in its turn only: after the one before it. */
+		/* A message is rejected only after the previous one of its key was delivered. */
 		if (item->verdict == POSTROOM_REJECTED && before != PR_SINK_NONE &&
 		    batch->items[before].verdict != POSTROOM_DELIVERED)
 			pr_sink_judge(item, 1, POSTROOM_UNTRIED, flight, NULL);
@@ -273,7 +273,7 @@ static void judge(struct kafka_sink *kafka, struct batch *batch, const struct pr
 		/* A message after one that was not delivered is not at fault either. */
 		if ((before != PR_SINK_NONE &&
 		     batch->items[before].verdict != POSTROOM_DELIVERED) ||
-		    (blamed && sent->reported && is_bycatch(sent->error))) {
+		    (blamed && sent->reported && is_side_effect(sent->error))) {
 			item->together = dropped && !sent->reported;
 			continue;
 		}
@@ -291,7 +291,9 @@ static bool was_too_large(const struct pr_kafka_sent *sent)
 	return sent->begun && sent->reported && sent->error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
 }
 
-/* Refused together, each is tried alone: one that fails then is too large itself. */
+/*
+ * Messages that were refused together are sent one by one. One that is refused alone is too large.
+ */
 static int send_one_by_one(struct kafka_sink *kafka, struct batch *batch,
 			   const struct pr_flight *flight, struct pr_err *err)
 {
@@ -320,7 +322,7 @@ static size_t length_of(const char *text)
 	return text ? strlen(text) : 0;
 }
 
-/* A guess of what a message takes in a request. */
+/* An estimate of a message's size in a request. */
 static size_t weight_of(const postroom_delivery *item)
 {
 	return (item->body ? item->body_len : item->payload_len) + strlen(item->headers) +
@@ -328,7 +330,10 @@ static size_t weight_of(const postroom_delivery *item)
 	       length_of(item->correlation_id) + WEIGHT_OF_NAMES;
 }
 
-/* Whether the message shares a request with the one of its key before it, or needs not to. */
+/*
+ * True if the message need not wait: it fits into the request of its predecessor, or has none in
+ * flight.
+ */
 static bool fits(const struct kafka_sink *kafka, const struct batch *batch, size_t at)
 {
 	size_t before = batch->before[at];
@@ -385,7 +390,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t given,
 		   const struct pr_flight *flight, struct pr_err *err)
 {
 	struct kafka_sink *kafka = (struct kafka_sink *)sink;
-	/* A request is in its hands as a whole; the rest is for the next call. */
+	/* A whole request is in flight at once, so the rest waits for the next call. */
 	size_t count = pr_flight_most(flight, given);
 	struct batch batch = {
 		.items = items,
@@ -409,7 +414,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t given,
 	memset(batch.sent, 0, count * sizeof(*batch.sent));
 	kafka->producer.client.flight = flight;
 	kafka->producer.dropped = false;
-	/* It has had no reason to look for its brokers since. */
+	/* The library has had no reason to reconnect between two calls. */
 	if (kafka->producer.client.down_us)
 		kafka->producer.client.down_us = pr_mono_us();
 	status = publish_batch(kafka, &batch, flight, &failure);
@@ -421,7 +426,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t given,
 	return POSTROOM_OK;
 }
 
-static int open_kafka(struct pr_sink *sink, struct pr_err *err)
+static int open_sink(struct pr_sink *sink, struct pr_err *err)
 {
 	struct kafka_sink *kafka = (struct kafka_sink *)sink;
 	const char *topic = sink->url.path;
@@ -432,16 +437,17 @@ static int open_kafka(struct pr_sink *sink, struct pr_err *err)
 	if (pr_target_check(topic, &name_rule, err) < 0)
 		return pr_err_prefix(err, "kafka");
 	if (topic[0] && !strchr(topic, '{') && !pr_kafka_is_name(topic))
-		return pr_err_set(err, POSTROOM_SINK,
-				  "kafka: \"%.20s…\" is no name of a topic: 1 to %d letters, "
-				  "digits, '.', '_' and '-', and not just \".\" or \"..\"",
-				  topic, PR_KAFKA_NAME_MAX);
+		return pr_err_set(
+			err, POSTROOM_SINK,
+			"kafka: \"%.20s…\" is not the name of a topic: write 1 to %d letters, "
+			"digits, '.', '_' and '-', and not just \".\" or \"..\"",
+			topic, PR_KAFKA_NAME_MAX);
 	if (pr_kafka_begin(&kafka->producer, err) < 0)
 		return pr_err_prefix(err, "kafka");
 	return POSTROOM_OK;
 }
 
-static void close_kafka(struct pr_sink *sink)
+static void close_sink(struct pr_sink *sink)
 {
 	struct kafka_sink *kafka = (struct kafka_sink *)sink;
 
@@ -476,8 +482,8 @@ const struct pr_sink_ops pr_sink_kafka = {
 	.size = sizeof(struct kafka_sink),
 	.params = params,
 	.acts = true,
-	.open = open_kafka,
+	.open = open_sink,
 	.publish = publish,
 	.probe = probe,
-	.close = close_kafka,
+	.close = close_sink,
 };

@@ -90,7 +90,7 @@ static int extend_lease(struct pr_source *source, const struct pr_events *events
 	return status;
 }
 
-static void close_kafka(struct pr_source *source)
+static void close_source(struct pr_source *source)
 {
 	struct kafka_source *kafka = (struct kafka_source *)source;
 
@@ -100,7 +100,7 @@ static void close_kafka(struct pr_source *source)
 	pr_buf_release(&kafka->pen.key);
 }
 
-static int open_kafka(struct pr_source *source, struct pr_err *err)
+static int open_source(struct pr_source *source, struct pr_err *err)
 {
 	struct kafka_source *kafka = (struct kafka_source *)source;
 	struct pr_kafka_consumer *consumer = &kafka->consumer;
@@ -115,8 +115,8 @@ static int open_kafka(struct pr_source *source, struct pr_err *err)
 	if (!pr_kafka_is_name(consumer->topic))
 		return pr_err_set(
 			err, POSTROOM_SINK,
-			"kafka: \"%.20s\" is no name of a topic to read: 1 to %d letters, "
-			"digits, '.', '_' and '-', and not just \".\" or \"..\"",
+			"kafka: \"%.20s\" is not the name of a topic: write 1 to %d letters, "
+			"digits, '.', '_' and '-', as in kafka://localhost:9092/orders",
 			consumer->topic, PR_KAFKA_NAME_MAX);
 	if (!consumer->group[0])
 		return pr_err_set(err, POSTROOM_SINK, "kafka: group must not be empty");
@@ -145,9 +145,9 @@ const struct pr_source_ops pr_source_kafka = {
 	.example = "kafka://localhost:9092/orders.created?group=billing",
 	.size = sizeof(struct kafka_source),
 	.params = params,
-	.open = open_kafka,
+	.open = open_source,
 	.read = read_kafka,
 	.ack = ack,
 	.keep = extend_lease,
-	.close = close_kafka,
+	.close = close_source,
 };

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. Every wait ends at until_us and when the grace of a stop is over; before there is
- *    a connection, as soon as a stop is requested.
- * 2. A connection that comes too late is the next call's. One that does not come at all
- *    is left alone with its thread after a while, each time after twice as long,
- *    five minutes at most.
- * 3. Secrets go to the library and nowhere else: no error repeats them.
+ * 1. Every wait ends at until_us and when the grace of a stop is over; before there is a
+ *    connection, as soon as a stop is requested.
+ * 2. A connection that is made too late is used by the next call. One that is never made is
+ *    abandoned with its thread after a while. Each time, that takes twice as long, up to five
+ *    minutes.
+ * 3. Secrets are passed to the library only. No error repeats them.
  */
 #include "broker/nats/connection.h"
 #include "net/password.h"
 
+#include "base/assert.h"
 #include "base/json.h"
 #include "base/time.h"
 
@@ -23,7 +24,7 @@
 #define PORT 4222
 #define PUSH_BYTES (32 * 1024)
 #define DISCARDED_BYTES (256 * 1024)
-#define STUCK_TIMEOUTS 3 /* of a publish, until a connection that is not made is begun anew */
+#define STUCK_TIMEOUTS 3 /* of a publish, until an unfinished connection is abandoned */
 #define PATIENCE_MAX_US 300000000
 
 static int fail_connection(const struct pr_nats_connection *conn, const char *why,
@@ -67,7 +68,7 @@ static int set_servers(struct pr_nats_connection *conn, struct pr_err *err)
 	}
 }
 
-/* As it must stand between quotes: the library puts it into JSON as it is. */
+/* Escapes the text for JSON: the library puts it between quotes unchanged. */
 static const char *escape_quotes(struct pr_buf *out, const char *text)
 {
 	pr_buf_reset(out);
@@ -113,11 +114,11 @@ static int set_keys(const struct pr_nats_connection *conn, natsOptions *options,
 
 	if (!conn->nkey != !conn->seed)
 		return pr_err_set(err, POSTROOM_SINK,
-				  "nats: nkey (the public key) and seed (the file that holds the "
-				  "seed) belong together");
+				  "nats: nkey (the public key) and seed (the file with the seed) "
+				  "must be given together");
 	if ((conn->creds != NULL) + (conn->nkey != NULL) + (conn->url->user[0] != '\0') > 1)
 		return pr_err_set(err, POSTROOM_SINK,
-				  "nats: one of creds, nkey and a user in the URL is enough");
+				  "nats: give only one of creds, nkey and a user in the URL");
 	if (check_file("creds", conn->creds, err) < 0 || check_file("seed", conn->seed, err) < 0)
 		return err->status;
 	if (conn->creds)
@@ -127,7 +128,7 @@ static int set_keys(const struct pr_nats_connection *conn, natsOptions *options,
 	return status == NATS_OK ? POSTROOM_OK : refuse_setting("the credentials", status, err);
 }
 
-/* The library would let OpenSSL ask. */
+/* Otherwise OpenSSL would prompt for the password. */
 static int check_key(const char *path, struct pr_err *err)
 {
 	FILE *file = path ? fopen(path, "re") : NULL;
@@ -136,14 +137,14 @@ static int check_key(const char *path, struct pr_err *err)
 	if (!path)
 		return POSTROOM_OK;
 	if (!file)
-		return pr_err_errno(err, POSTROOM_SINK, "nats: key: \"%s\"", path);
+		return pr_err_errno(err, POSTROOM_SINK, "nats: key: cannot read \"%s\"", path);
 	key = PEM_read_PrivateKey(file, NULL, pr_refuse_password_prompt, NULL);
 	fclose(file);
 	ERR_clear_error();
 	if (!key)
 		return pr_err_set(
 			err, POSTROOM_SINK,
-			"nats: key: \"%s\" holds no key in PEM, or one that is locked with "
+			"nats: key: \"%s\" contains no key in PEM, or one that is locked with "
 			"a password; unlock it with: openssl pkey -in LOCKED -out KEY",
 			path);
 	EVP_PKEY_free(key);
@@ -204,7 +205,7 @@ static int fill_options(const struct pr_nats_connection *conn, natsOptions *opti
 	return set_tls(conn, options, err);
 }
 
-/* For the server whose turn it is. */
+/* Makes the library's options for the current server. */
 static int make_options(const struct pr_nats_connection *conn, int64_t timeout_ms,
 			natsOptions **ret, struct pr_err *err)
 {
@@ -240,7 +241,7 @@ void pr_nats_disconnect(struct pr_nats_connection *conn)
 	conn->connection = NULL;
 }
 
-/* The library has them freed by a thread of its own, which is not to be woken for each. */
+/* A thread of the library frees messages. Freeing many at once wakes it less often. */
 void pr_nats_discard(struct pr_nats_connection *conn)
 {
 	for (size_t i = 0; i < conn->discarded_count; i++)
@@ -252,6 +253,7 @@ void pr_nats_discard_later(struct pr_nats_connection *conn, natsMsg *msg)
 {
 	if (!msg)
 		return;
+	pr_assert(conn->discarded_count < PR_NATS_DISCARDED_MAX);
 	conn->discarded[conn->discarded_count++] = msg;
 	conn->discarded_bytes += (size_t)natsMsg_GetDataLength(msg);
 	if (conn->discarded_count == PR_NATS_DISCARDED_MAX ||
@@ -284,7 +286,7 @@ static natsStatus subscribe(struct pr_nats_connection *conn)
 	return status;
 }
 
-/* Waits for the wire of the server whose turn it is; false: it is not done yet. */
+/* Waits for the handshake with the current server. False: it is not done yet. */
 static bool await_handshake(const struct pr_nats_handshake *handshake,
 			    const struct pr_flight *flight, int64_t until_us)
 {
@@ -298,8 +300,8 @@ static bool await_handshake(const struct pr_nats_handshake *handshake,
 	return true;
 }
 
-/* Takes the wire that is done. */
-static int take_handshake(struct pr_nats_connection *conn, struct pr_err *err)
+/* Uses the connection of a handshake that is done. */
+static int use_handshake(struct pr_nats_connection *conn, struct pr_err *err)
 {
 	const struct pr_address *server = &conn->servers[conn->server];
 	struct pr_nats_handshake *handshake = conn->pending[conn->server];
@@ -328,7 +330,7 @@ static int take_handshake(struct pr_nats_connection *conn, struct pr_err *err)
 	return err->status;
 }
 
-/* The library waits for a handshake without an end; the server may be well again by now. */
+/* The library waits for a handshake forever, but the server may have recovered meanwhile. */
 static void abandon_stuck(struct pr_nats_connection *conn, const struct pr_flight *flight)
 {
 	struct pr_nats_handshake **pending = &conn->pending[conn->server];
@@ -353,7 +355,10 @@ static int begin_handshake(struct pr_nats_connection *conn, int64_t timeout_ms, 
 
 	if (make_options(conn, timeout_ms, &options, err) < 0)
 		return err->status;
-	/* Makes the library read all of the system's authorities: too much for a look at the settings. */
+	/*
+	 * Not in make_options(): it makes the library read all certificates of the system, which
+	 * takes too long for a check of the settings.
+	 */
 	status = natsOptions_SetExpectedHostname(options, conn->servers[conn->server].host);
 	if (status != NATS_OK) {
 		natsOptions_Destroy(options);
@@ -371,12 +376,12 @@ static int try_server(struct pr_nats_connection *conn, const struct pr_flight *f
 
 	abandon_stuck(conn, flight);
 	/* The result of an earlier attempt counts only if it succeeded. */
-	if (*pending && atomic_load(&(*pending)->done) && take_handshake(conn, err) == POSTROOM_OK)
+	if (*pending && atomic_load(&(*pending)->done) && use_handshake(conn, err) == POSTROOM_OK)
 		return POSTROOM_OK;
 	if (!*pending && begin_handshake(conn, left_ms > 0 ? left_ms : 1, err) < 0)
 		return err->status;
 	if (await_handshake(*pending, flight, until_us))
-		return take_handshake(conn, err);
+		return use_handshake(conn, err);
 	if (pr_stop_requested(flight->stop))
 		return pr_err_set(err, POSTROOM_STOPPED, "stopped before the connection was made");
 	return pr_err_set(err, POSTROOM_UNAVAILABLE, "cannot connect to %s port %d in time",
@@ -419,8 +424,8 @@ void pr_nats_push(struct pr_nats_connection *conn)
 		natsConnection_ProcessWriteEvent(conn->connection);
 }
 
-int pr_nats_next_server(struct pr_nats_connection *conn, const struct pr_flight *flight,
-			int64_t until_us, struct pr_err *err)
+int pr_nats_transfer(struct pr_nats_connection *conn, const struct pr_flight *flight,
+		     int64_t until_us, struct pr_err *err)
 {
 	struct pollfd fds[3] = { { .fd = -1 },
 				 { .fd = conn->handshake->fd, .events = POLLIN },

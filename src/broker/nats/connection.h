@@ -24,11 +24,11 @@ struct pr_nats_connection {
 	size_t server; /* the one to try first, or the one it is connected to */
 	/* Handshakes that were begun and not completed: each server has at most one. */
 	struct pr_nats_handshake *pending[PR_NATS_SERVERS_MAX];
-	int64_t patience_us[PR_NATS_SERVERS_MAX]; /* with such a one; 0: as at first */
+	int64_t patience_us[PR_NATS_SERVERS_MAX]; /* with a pending handshake; 0: the default */
 	struct pr_nats_handshake *handshake;	  /* NULL: no connection */
-	natsConnection *connection;		  /* the wire's */
-	uint64_t connections;			  /* that there have been */
-	natsSubscription *answers;		  /* to inbox, ".", and anything behind it */
+	natsConnection *connection;		  /* of the handshake */
+	uint64_t connections;			  /* how many connections were made */
+	natsSubscription *answers;		  /* of the subject "INBOX.>" */
 	char inbox[PR_NATS_INBOX_SIZE];
 	natsMsg *discarded[PR_NATS_DISCARDED_MAX]; /* to be destroyed */
 	size_t discarded_count, discarded_bytes;
@@ -40,7 +40,7 @@ struct pr_nats_connection {
 		.offset = offsetof(instance, conn.setting), .value = "FILE", .help = text          \
 	}
 
-/* The settings of a sink or source that has such a link as its member link. */
+/* The settings of a sink or source that has a pr_nats_connection as its member conn. */
 #define PR_NATS_PARAMS(instance)                                                                   \
 	PR_NATS_FILE(creds, instance, "the user's JWT and seed, as nsc writes them"),              \
 		{ .name = "nkey",                                                                  \
@@ -60,32 +60,35 @@ struct pr_nats_connection {
 		PR_NATS_FILE(cert, instance, "our certificate, with key; implies tls"),            \
 		PR_NATS_FILE(key, instance, "the key of that certificate")
 
-/* Servers, credentials and certificates as URL and settings say; the errors are POSTROOM_SINK. */
+/*
+ * Sets servers, credentials and certificates from the URL and the settings. Errors are
+ * POSTROOM_SINK.
+ */
 int pr_nats_prepare(struct pr_nats_connection *conn, const struct pr_url *url, struct pr_err *err);
 void pr_nats_release(struct pr_nats_connection *conn);
 
-/* Destroys a message, together with others; NULL is none. */
+/* Destroys a message, later and together with others. msg may be NULL. */
 void pr_nats_discard_later(struct pr_nats_connection *conn, natsMsg *msg);
 void pr_nats_discard(struct pr_nats_connection *conn);
 
 /*
- * Makes sure of a connection, trying each server once. POSTROOM_STOPPED when a
- * stop came first, POSTROOM_UNAVAILABLE when there is none by until_us.
+ * Connects unless connected, trying each server once. POSTROOM_STOPPED: a stop was requested first.
+ * POSTROOM_UNAVAILABLE: there is no connection by until_us.
  */
 int pr_nats_connect(struct pr_nats_connection *conn, const struct pr_flight *flight,
 		    int64_t until_us, struct pr_err *err);
 void pr_nats_disconnect(struct pr_nats_connection *conn);
 
-/* Sends what can be sent without waiting, once there is enough of it. */
+/* Sends pending data as far as possible without waiting, once there is enough of it. */
 void pr_nats_push(struct pr_nats_connection *conn);
 
 /*
- * Sends pending data and receives available data, waiting once for either. Received data is in
- * link->answers and in the wire's notes. After until_us, it is POSTROOM_UNAVAILABLE, and native is
- * ETIMEDOUT.
+ * Sends pending data and receives available data, waiting once for either. Received messages are in
+ * conn->answers, errors of the server in the handshake. After until_us it returns
+ * POSTROOM_UNAVAILABLE, and err->native is ETIMEDOUT.
  */
-int pr_nats_next_server(struct pr_nats_connection *conn, const struct pr_flight *flight,
-			int64_t until_us, struct pr_err *err);
+int pr_nats_transfer(struct pr_nats_connection *conn, const struct pr_flight *flight,
+		     int64_t until_us, struct pr_err *err);
 
 /* probe.c: see struct pr_sink_ops. subject may be a template. */
 void pr_nats_probe(struct pr_nats_connection *conn, const char *subject,

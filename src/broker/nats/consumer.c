@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The durable consumer that we pull from.
+ * The durable consumer from which the source pulls.
  *
  * 1. It is created if it does not exist, starting at the stream's first message; the stream is not
  *    created.
@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* What JetStream answers with, of interest to us. */
+/* Codes of JetStream's errors. */
 #define ERROR_NO_CONSUMER 10014
 #define ERROR_NO_STREAM 10059
 
@@ -26,7 +26,7 @@ static int refuse_consumer(struct pr_nats_source *nats, const char *why, struct 
 	return pr_err_set(
 		err, POSTROOM_UNAVAILABLE,
 		"the consumer \"%s\" of the stream \"%s\" %s; name another with ?durable=, "
-		"or let it be made anew after: nats consumer rm %s %s",
+		"or remove it, and consume creates a new one: nats consumer rm %s %s",
 		nats->name, stream, why, stream, nats->name);
 }
 
@@ -61,29 +61,31 @@ static int explain_consumer(struct pr_nats_source *nats, const struct pr_nats_an
 						: "the answer is not from JetStream");
 }
 
-/* An answer with an error is an answer too. */
+struct reply {
+	natsMsg *msg; /* NULL: none; the answer points into it */
+	struct pr_nats_answer answer;
+};
+
+/* An error is an answer, too. */
 static int request(struct pr_nats_source *nats, const char *verb, const char *content,
-		   const struct pr_nats_wait *wait, natsMsg **ret, struct pr_nats_answer *answer,
-		   struct pr_err *err)
+		   const struct pr_nats_wait *wait, struct reply *reply, struct pr_err *err)
 {
 	char subject[sizeof("$JS.API.CONSUMER.DURABLE.CREATE..") + 2 * PR_NATS_NAME_MAX];
-	natsMsg *msg = NULL;
 	int status;
 
 	snprintf(subject, sizeof(subject), "$JS.API.CONSUMER.%s.%s.%s", verb, nats->source.url.path,
 		 nats->name);
 	status = pr_nats_request(nats, subject, content, err);
 	if (status == POSTROOM_OK)
-		status = pr_nats_await(nats, wait, &msg, err);
+		status = pr_nats_await(nats, wait, &reply->msg, err);
 	if (status < 0)
 		return status;
-	if (!msg)
+	if (!reply->msg)
 		return pr_err_set(err, POSTROOM_UNAVAILABLE,
 				  "no answer for the stream \"%s\": JetStream is disabled there, "
 				  "or not ready yet",
 				  nats->source.url.path);
-	pr_nats_read_reply(msg, answer);
-	*ret = msg;
+	pr_nats_read_reply(reply->msg, &reply->answer);
 	return POSTROOM_OK;
 }
 
@@ -111,14 +113,13 @@ static void put_other_settings(struct pr_span config, struct pr_buf *out)
 	}
 }
 
-/* config is what it has now; NULL: there is none yet. */
+/* config is the current configuration; NULL: there is no consumer yet. */
 static int make_consumer(struct pr_nats_source *nats, const struct pr_span *config,
 			 const struct pr_nats_wait *wait, struct pr_err *err)
 {
 	PR_CLEANUP_BUF struct pr_buf content = { 0 };
 	PR_CLEANUP_BUF struct pr_buf text = { 0 };
-	struct pr_nats_answer answer = { .text = &text };
-	natsMsg *msg = NULL;
+	struct reply reply = { .answer.text = &text };
 	int status;
 
 	pr_buf_puts(&content, "{\"stream_name\":");
@@ -132,10 +133,10 @@ static int make_consumer(struct pr_nats_source *nats, const struct pr_span *conf
 	pr_buf_puts(&content, "}}");
 	if (content.failed)
 		return pr_err_nomem(err);
-	status = request(nats, "DURABLE.CREATE", content.data, wait, &msg, &answer, err);
-	if (status == POSTROOM_OK && (!answer.json.data || answer.code != 0))
-		status = explain_consumer(nats, &answer, err);
-	pr_nats_discard_later(&nats->conn, msg);
+	status = request(nats, "DURABLE.CREATE", content.data, wait, &reply, err);
+	if (status == POSTROOM_OK && (!reply.answer.json.data || reply.answer.code != 0))
+		status = explain_consumer(nats, &reply.answer, err);
+	pr_nats_discard_later(&nats->conn, reply.msg);
 	return status;
 }
 
@@ -143,26 +144,25 @@ int pr_nats_make_ready(struct pr_nats_source *nats, const struct pr_nats_wait *w
 		       struct pr_err *err)
 {
 	PR_CLEANUP_BUF struct pr_buf text = { 0 };
-	struct pr_nats_answer answer = { .text = &text };
+	struct reply reply = { .answer.text = &text };
 	struct pr_span config;
-	natsMsg *msg = NULL;
 	int64_t most;
-	int status = request(nats, "INFO", "", wait, &msg, &answer, err);
+	int status = request(nats, "INFO", "", wait, &reply, err);
 
 	if (status < 0)
 		return status;
-	config = pr_nats_member(answer.json, "\"config\"");
+	config = pr_nats_member(reply.answer.json, "\"config\"");
 	most = pr_nats_number(config, "\"max_ack_pending\"");
 	nats->most = most > 0 ? (size_t)most : MAX_ACK_PENDING;
-	if (answer.error == ERROR_NO_CONSUMER)
+	if (reply.answer.error == ERROR_NO_CONSUMER)
 		status = make_consumer(nats, NULL, wait, err);
 	else if (!config.data)
-		status = explain_consumer(nats, &answer, err);
+		status = explain_consumer(nats, &reply.answer, err);
 	else if (check_consumer(nats, config, err) < 0)
 		status = err->status;
 	else if (pr_nats_number(config, "\"ack_wait\"") != nats->source.lease_ms * NS_PER_MS)
 		status = make_consumer(nats, &config, wait, err);
-	pr_nats_discard_later(&nats->conn, msg);
+	pr_nats_discard_later(&nats->conn, reply.msg);
 	nats->ready = status == POSTROOM_OK;
 	return status;
 }

@@ -19,10 +19,10 @@
 #define NS_PER_US 1000
 #define ACK_PREFIX "$JS.ACK."
 
-/* $JS.ACK, then domain and account or neither, then these. */
+/* "$JS.ACK", then optionally domain and account, then these parts. */
 #define PARTS_WITHOUT_DOMAIN 9
-#define SEQUENCE_PART 5 /* behind the stream, the consumer, and how often it was delivered */
-#define TIME_PART 7	/* behind the number that the consumer gave it; in nanoseconds */
+#define SEQUENCE_PART 5 /* after the stream, the consumer and the number of deliveries */
+#define TIME_PART 7	/* after the consumer's sequence number; in nanoseconds */
 #define DOMAIN_PARTS 2
 
 bool pr_nats_is_event(const char *reply)
@@ -30,7 +30,7 @@ bool pr_nats_is_event(const char *reply)
 	return reply && strncmp(reply, ACK_PREFIX, strlen(ACK_PREFIX)) == 0;
 }
 
-/* The number at this part; 0 if there is none. */
+/* The number in this part; 0: there is none. */
 static uint64_t number_at(const char *reply, size_t part)
 {
 	size_t parts = 1;
@@ -46,7 +46,7 @@ static uint64_t number_at(const char *reply, size_t part)
 	return reply ? strtoull(reply, NULL, 10) : 0;
 }
 
-/* Several values of a name are one, as HTTP has them. */
+/* Joins several values of a name with commas, as HTTP does. */
 static bool put_values(natsMsg *msg, const char *name, struct pr_buf *out)
 {
 	const char **values = NULL;
@@ -69,7 +69,7 @@ static bool is_attribute(const char *name)
 }
 
 /* False when there is no memory. */
-static bool take_header(struct pr_nats_source *nats, natsMsg *msg, const char *name,
+static bool read_header(struct pr_nats_source *nats, natsMsg *msg, const char *name,
 			struct pr_event *event, struct pr_arena *arena)
 {
 	struct pr_buf *value = &nats->value, *headers = &nats->headers;
@@ -110,18 +110,20 @@ static bool take_header(struct pr_nats_source *nats, natsMsg *msg, const char *n
 	return *field != NULL;
 }
 
-static bool take_headers(struct pr_nats_source *nats, natsMsg *msg, struct pr_event *event,
+static bool read_headers(struct pr_nats_source *nats, natsMsg *msg, struct pr_event *event,
 			 struct pr_arena *arena)
 {
 	const char **names = NULL;
 	int count = 0;
 	natsStatus status = natsMsgHeader_Keys(msg, &names, &count);
-	/* Some that others write are too much for the library: the event is there nevertheless. */
+	/*
+	 * The library cannot parse all headers of other producers. The event is read nevertheless.
+	 */
 	bool ok = status != NATS_NO_MEMORY;
 
 	pr_buf_reset(&nats->headers);
 	for (int i = 0; i < count && ok; i++)
-		ok = take_header(nats, msg, names[i], event, arena);
+		ok = read_header(nats, msg, names[i], event, arena);
 	free(names);
 	if (!ok || nats->headers.len == 0)
 		return ok;
@@ -143,7 +145,7 @@ int pr_nats_add_event(struct pr_nats_source *nats, natsMsg *msg, struct pr_event
 	event->broker_position = pr_arena_printf(arena, "%s/%" PRIu64, nats->source.url.path,
 						 number_at(natsMsg_GetReply(msg), SEQUENCE_PART));
 	event->at_us = (int64_t)(number_at(natsMsg_GetReply(msg), TIME_PART) / NS_PER_US);
-	if (!event->body || !event->broker_position || !take_headers(nats, msg, event, arena) ||
+	if (!event->body || !event->broker_position || !read_headers(nats, msg, event, arena) ||
 	    (!event->topic && !(event->topic = pr_arena_strdup(arena, natsMsg_GetSubject(msg))))) {
 		events->count--;
 		return pr_err_nomem(err);

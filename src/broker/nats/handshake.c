@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. The maker's thread touches only its wire; the last owner to release it
- *    frees it.
- * 2. Once it is done, the library's event loop is our poll(): no thread reads, writes
- *    or reconnects, and the library is only at work while it is called.
- * 3. The notes are the wire's and the library's, which may write one after the wire's end;
- *    that the connection is closed is the last that it says.
- * 4. The library's thread, and makers that were left alone, may be at work past the end of
- *    main(): nothing of theirs is taken apart there.
- * 5. Ending a connection never waits: unsent data is lost, and was never reported as
- *    sent.
+ * 1. The connecting thread uses only its handshake. The last owner frees it.
+ * 2. Once it is done, our poll() is the library's event loop: no thread reads, writes or
+ *    reconnects, and the library works only while it is called.
+ * 3. The handshake and the library share the errors. The library may add one after the handshake
+ *    was released. Its last callback reports that the connection is closed.
+ * 4. The library's thread and abandoned connecting threads may run past the end of main(), so
+ *    nothing that they use is released at exit.
+ * 5. Ending a connection never waits. Unsent data is lost, and was never reported as sent.
  */
 #include "broker/nats/handshake.h"
 
@@ -23,16 +21,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Before anybody else begins to use OpenSSL: it would clean up at exit, under those threads. */
+/* Called before OpenSSL is used: it would otherwise clean up at exit, while those threads run. */
 __attribute__((constructor)) static void keep_openssl(void)
 {
 	OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
 }
 
 struct pr_nats_errors {
-	pthread_mutex_t lock; /* of all that follows */
+	pthread_mutex_t lock; /* protects the following members */
 	struct pr_buf text;
-	int fd; /* an eventfd; -1: no thread reads them any more */
+	int fd; /* an eventfd; -1: no thread reads errors any more */
 	_Atomic int owners;
 };
 
@@ -61,7 +59,7 @@ static void end_errors(struct pr_nats_errors *errors)
 	free(errors);
 }
 
-/* Later notes of the library are dropped: no descriptor is left behind for them. */
+/* Drops later errors of the library, and closes their descriptor. */
 static void stop_reading(struct pr_nats_errors *errors)
 {
 	pthread_mutex_lock(&errors->lock);
@@ -95,7 +93,7 @@ static void on_close(natsConnection *connection, void *context)
 	end_errors(context);
 }
 
-void pr_nats_handshake_take_errors(struct pr_nats_handshake *handshake, struct pr_buf *out)
+void pr_nats_handshake_read_errors(struct pr_nats_handshake *handshake, struct pr_buf *out)
 {
 	struct pr_nats_errors *errors = handshake->errors;
 	eventfd_t count;
@@ -114,7 +112,7 @@ static natsStatus attach(void **ret_data, void *context, natsConnection *connect
 	struct pr_nats_handshake *handshake = context;
 
 	(void)connection;
-	/* Commands of exec: must not inherit it. */
+	/* Commands of exec: must not inherit the descriptor. */
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
 	handshake->fd = fd;
 	*ret_data = handshake;
@@ -144,7 +142,7 @@ static natsStatus detach(void *data)
 
 static void close_connection(struct pr_nats_handshake *handshake)
 {
-	/* Left to itself the library would try for half a second to send the rest. */
+	/* Otherwise the library would try for half a second to send the rest. */
 	if (!natsConnection_IsClosed(handshake->connection))
 		shutdown(handshake->fd, SHUT_RDWR);
 	while (!natsConnection_IsClosed(handshake->connection))
@@ -171,7 +169,7 @@ void pr_nats_handshake_end(struct pr_nats_handshake *handshake)
 {
 	if (!handshake)
 		return;
-	/* One that is done has but a step to go. */
+	/* If it is done, its thread ends immediately. */
 	if (atomic_load(&handshake->done))
 		pthread_join(handshake->maker, NULL);
 	else

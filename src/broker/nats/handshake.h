@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The making of a connection to a NATS server, and the connection. The library waits
- * by itself while it connects, in a TLS handshake without an end; so that is done by a
- * thread which can be left alone with it.
+ * Connects to a NATS server, and owns the connection. While it connects, the library waits by
+ * itself, and in a TLS handshake without a limit. So a thread connects, and is abandoned if that
+ * takes too long.
  */
 #ifndef PR_BROKER_NATS_HANDSHAKE_H
 #define PR_BROKER_NATS_HANDSHAKE_H
@@ -17,34 +17,36 @@
 #include <stdbool.h>
 
 struct pr_nats_handshake {
-	/* From here on the maker's alone until done is true, then yours. */
+	/* The connecting thread owns the following members until done is true, then the caller. */
 	natsConnection *connection; /* NULL: it has failed */
 	natsStatus status;
 	char error[256]; /* why */
 	int fd;
-	bool writing; /* something waits to be sent */
+	bool writing; /* the library has data to send */
 
-	int errors_fd; /* readable once there is a note to take */
+	int errors_fd; /* readable when the server has reported an error */
 	struct pr_nats_errors *errors;
 	int64_t begun_us;
 	pthread_t maker;
 	_Atomic bool done;
-	int done_fd; /* an eventfd: readable once it is done */
+	int done_fd; /* an eventfd, readable when done is true */
 	natsOptions *options;
-	_Atomic int owners; /* the maker, and the thread that waits for it */
+	_Atomic int owners; /* the connecting thread, and the caller */
 };
 
-/* Begins to connect. The options are the wire's from now on, also after a failure. */
+/* Begins to connect. The handshake owns the options afterwards, also on failure. */
 int pr_nats_handshake_begin(natsOptions *options, struct pr_nats_handshake **ret,
 			    struct pr_err *err);
 
 /*
- * Appends what the server has said against what we did, a line each: whatever came since
- * this was last asked. The library has it said by a thread of its own, a little later.
+ * Appends the errors that the server has reported since the last call, one per line. A thread of
+ * the library adds them, a little later than the data.
  */
-void pr_nats_handshake_take_errors(struct pr_nats_handshake *handshake, struct pr_buf *out);
+void pr_nats_handshake_read_errors(struct pr_nats_handshake *handshake, struct pr_buf *out);
 
-/* Closes it without waiting. One that is not done is closed by its maker, whenever that returns. */
+/*
+ * Closes the connection without waiting. If the handshake is not done, its thread closes it later.
+ */
 void pr_nats_handshake_end(struct pr_nats_handshake *handshake);
 
 #endif

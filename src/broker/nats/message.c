@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. A message cannot choose a subject that the template does not leave to it: what
- *    has a meaning to NATS is escaped in its values, '$' included, with which the
- *    server's own subjects begin.
- * 2. No header of a message can say anything to the server: those named Nats-…
- *    are ours alone, and no header has a line break: attributes and the id are
- *    percent-encoded, and pr_attributes_check() has passed the rest.
- * 3. The names of the headers are those that http: has.
+ * 1. A message cannot choose a subject beyond its template: characters with a meaning to NATS are
+ *    escaped in its values. That includes '$', with which the server's own subjects begin.
+ * 2. No header of a message controls the server: only the sink sets those named Nats-…, and no
+ *    header has a line break. Attributes and the id are percent-encoded, and pr_attributes_check()
+ *    has passed the rest.
+ * 3. The headers have the same names as those of http:.
  */
 #include "broker/nats/message.h"
 
@@ -21,7 +20,10 @@
 #include <string.h>
 #include <strings.h>
 
-/* With reply and lengths it must fit into the 4096 bytes that the server takes for a line. */
+/*
+ * With the reply subject and lengths it must fit into a line, which the server limits to 4096
+ * bytes.
+ */
 #define SUBJECT_MAX 3500
 
 static bool may_be_subject(char c)
@@ -29,23 +31,23 @@ static bool may_be_subject(char c)
 	return (unsigned char)c > ' ' && c != 0x7f && c != '*' && c != '>';
 }
 
-static bool stands_for_itself(char c)
+static bool is_unescaped(char c)
 {
 	return may_be_subject(c) && c != '$' && c != '%';
 }
 
 static const struct pr_target_rule subject_rule = { .text = may_be_subject,
-						    .value = stands_for_itself,
+						    .value = is_unescaped,
 						    .escape = '%',
 						    .tokens = true,
 						    .max = SUBJECT_MAX };
 
-void pr_nats_message_buffers_release(struct pr_nats_pen *pen)
+void pr_nats_message_buffers_release(struct pr_nats_message_buffers *buffers)
 {
-	pr_buf_release(&pen->subject);
-	pr_buf_release(&pen->name);
-	pr_buf_release(&pen->value);
-	pr_buf_release(&pen->text);
+	pr_buf_release(&buffers->subject);
+	pr_buf_release(&buffers->name);
+	pr_buf_release(&buffers->value);
+	pr_buf_release(&buffers->text);
 }
 
 static bool has_empty_token(const char *subject)
@@ -60,19 +62,19 @@ int pr_nats_check_subject(const char *template, struct pr_err *err)
 		return err->status;
 	if (has_empty_token(template))
 		return pr_err_set(err, POSTROOM_SINK,
-				  "the subject \"%s\" has an empty part before, between or behind "
-				  "its dots",
+				  "the subject \"%s\" has an empty part; separate its parts by "
+				  "single dots",
 				  template);
 	return POSTROOM_OK;
 }
 
-int pr_nats_subject(struct pr_nats_pen *pen, const char *template, const postroom_delivery *item,
-		    struct pr_err *err)
+int pr_nats_subject(struct pr_nats_message_buffers *buffers, const char *template,
+		    const postroom_delivery *item, struct pr_err *err)
 {
-	pr_buf_reset(&pen->subject);
-	if (pr_target_put(&pen->subject, template, &subject_rule, item, err) < 0)
+	pr_buf_reset(&buffers->subject);
+	if (pr_target_put(&buffers->subject, template, &subject_rule, item, err) < 0)
 		return err->status;
-	if (has_empty_token(pen->subject.data))
+	if (has_empty_token(buffers->subject.data))
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "a part of the subject \"%s\" is empty for this message: it has "
 				  "no such value",
@@ -115,102 +117,104 @@ bool pr_nats_is_ours(const char *name)
 }
 
 /* Sets a header to a value that has been checked, without the blanks around it. */
-static natsStatus set_value(struct pr_nats_pen *pen, natsMsg *msg, const char *name,
+static natsStatus set_value(struct pr_nats_message_buffers *buffers, natsMsg *msg, const char *name,
 			    const char *text, size_t len)
 {
 	struct pr_span value = pr_trim_value(text, len);
 
-	pr_buf_reset(&pen->value);
-	pr_buf_append(&pen->value, value.data, value.len);
+	pr_buf_reset(&buffers->value);
+	pr_buf_append(&buffers->value, value.data, value.len);
 	/* sink.c 3.4 reads the next header as the value of an empty one. */
 	if (value.len == 0)
 		return NATS_OK;
-	return pen->value.failed ? NATS_NO_MEMORY
-				 : natsMsgHeader_Set(msg, name, pr_buf_text(&pen->value));
+	return buffers->value.failed ? NATS_NO_MEMORY
+				     : natsMsgHeader_Set(msg, name, pr_buf_text(&buffers->value));
 }
 
 /* Sets a header to an attribute, percent-encoded. */
-static natsStatus set_encoded(struct pr_nats_pen *pen, natsMsg *msg, const char *name,
-			      const char *text)
+static natsStatus set_encoded(struct pr_nats_message_buffers *buffers, natsMsg *msg,
+			      const char *name, const char *text)
 {
-	pr_buf_reset(&pen->value);
-	pr_ce_put_header_value(&pen->value, text);
-	return pen->value.failed ? NATS_NO_MEMORY
-				 : natsMsgHeader_Set(msg, name, pr_buf_text(&pen->value));
+	pr_buf_reset(&buffers->value);
+	pr_ce_put_header_value(&buffers->value, text);
+	return buffers->value.failed ? NATS_NO_MEMORY
+				     : natsMsgHeader_Set(msg, name, pr_buf_text(&buffers->value));
 }
 
-static natsStatus set_message_headers(struct pr_nats_pen *pen, natsMsg *msg, const char *headers)
+static natsStatus set_message_headers(struct pr_nats_message_buffers *buffers, natsMsg *msg,
+				      const char *headers)
 {
 	struct pr_json_members walk = pr_json_members((struct pr_span){ headers, strlen(headers) });
 	struct pr_span name, value;
 	natsStatus status = NATS_OK;
 
 	while (status == NATS_OK && pr_json_next(&walk, &name, &value)) {
-		pr_buf_reset(&pen->name);
-		pr_buf_reset(&pen->text);
-		pr_json_decode(name, &pen->name);
-		pr_json_decode(value, &pen->text);
-		if (pen->name.failed || pen->text.failed)
+		pr_buf_reset(&buffers->name);
+		pr_buf_reset(&buffers->text);
+		pr_json_decode(name, &buffers->name);
+		pr_json_decode(value, &buffers->text);
+		if (buffers->name.failed || buffers->text.failed)
 			return NATS_NO_MEMORY;
-		if (!pr_nats_is_ours(pen->name.data))
-			status = set_value(pen, msg, pen->name.data, pr_buf_text(&pen->text),
-					   pen->text.len);
+		if (!pr_nats_is_ours(buffers->name.data))
+			status = set_value(buffers, msg, buffers->name.data,
+					   pr_buf_text(&buffers->text), buffers->text.len);
 	}
 	return status;
 }
 
-static natsStatus set_attributes(struct pr_nats_pen *pen, natsMsg *msg,
+static natsStatus set_attributes(struct pr_nats_message_buffers *buffers, natsMsg *msg,
 				 const postroom_delivery *item)
 {
 	struct pr_ce ce;
 	natsStatus status = NATS_OK;
 
-	/* The source is in pen->name for as long as ce is read. */
-	pr_ce_fill(&ce, item, NULL, &pen->name);
-	if (pen->name.failed)
+	/* ce refers to the source in buffers->name. */
+	pr_ce_fill(&ce, item, NULL, &buffers->name);
+	if (buffers->name.failed)
 		return NATS_NO_MEMORY;
 	for (size_t i = 0; i < ce.count && status == NATS_OK; i++) {
 		char name[32];
 
 		snprintf(name, sizeof(name), "ce-%s", ce.attributes[i].name);
-		status = set_encoded(pen, msg, name, ce.attributes[i].value);
+		status = set_encoded(buffers, msg, name, ce.attributes[i].value);
 	}
 	return status;
 }
 
-static natsStatus set_own_headers(struct pr_nats_pen *pen, natsMsg *msg,
+static natsStatus set_own_headers(struct pr_nats_message_buffers *buffers, natsMsg *msg,
 				  const postroom_delivery *item)
 {
-	natsStatus status = set_encoded(pen, msg, "Nats-Msg-Id", item->id);
+	natsStatus status = set_encoded(buffers, msg, "Nats-Msg-Id", item->id);
 
 	if (status == NATS_OK)
-		status = set_attributes(pen, msg, item);
+		status = set_attributes(buffers, msg, item);
 	if (status == NATS_OK)
-		status = set_value(pen, msg, "Content-Type", item->content_type,
+		status = set_value(buffers, msg, "Content-Type", item->content_type,
 				   strlen(item->content_type));
 	if (status == NATS_OK)
-		status = set_encoded(pen, msg, "Idempotency-Key",
+		status = set_encoded(buffers, msg, "Idempotency-Key",
 				     item->dedupe_key ? item->dedupe_key : item->id);
 	return status;
 }
 
-int pr_nats_compose(struct pr_nats_pen *pen, const postroom_delivery *item, const char *reply,
-		    natsMsg **ret, struct pr_err *err)
+int pr_nats_compose(struct pr_nats_message_buffers *buffers, const postroom_delivery *item,
+		    const char *reply, natsMsg **ret, struct pr_err *err)
 {
 	const char *content = item->body ? item->body : item->payload;
 	size_t len = item->body ? item->body_len : item->payload_len;
 	natsMsg *msg = NULL;
 	int status;
 
-	if (pr_attributes_check(item, &protocol, &pen->value, err) < 0)
+	if (pr_attributes_check(item, &protocol, &buffers->value, err) < 0)
 		return err->status;
 	if (len > INT_MAX)
 		return status_of(NATS_MAX_PAYLOAD, err);
-	status = status_of(natsMsg_Create(&msg, pen->subject.data, reply, content, (int)len), err);
+	status = status_of(natsMsg_Create(&msg, buffers->subject.data, reply, content, (int)len),
+			   err);
 	if (status == POSTROOM_OK)
-		status = status_of(set_own_headers(pen, msg, item), err);
+		status = status_of(set_own_headers(buffers, msg, item), err);
 	if (status == POSTROOM_OK)
-		status = status_of(set_message_headers(pen, msg, item->headers), err);
+		status = status_of(set_message_headers(buffers, msg, item->headers), err);
 	if (status < 0) {
 		natsMsg_Destroy(msg);
 		return status;

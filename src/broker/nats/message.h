@@ -10,31 +10,31 @@
 #include "sink/sink.h"
 #include <nats/nats.h>
 
-/* Buffers to work with, kept from message to message. */
-struct pr_nats_pen {
+/* Buffers that are reused for each message. */
+struct pr_nats_message_buffers {
 	struct pr_buf subject;
 	struct pr_buf name;
 	struct pr_buf value;
 	struct pr_buf text;
 };
 
-void pr_nats_message_buffers_release(struct pr_nats_pen *pen);
+void pr_nats_message_buffers_release(struct pr_nats_message_buffers *buffers);
 
-/* Whether a header's name is not the message's own: ours, or the server's. */
+/* True if the sink or the server sets the header, so that a message's own headers cannot. */
 bool pr_nats_is_ours(const char *name);
 
-/* To be asked at open: the errors are POSTROOM_SINK. */
+/* Checks a template at open. Errors are POSTROOM_SINK. */
 int pr_nats_check_subject(const char *template, struct pr_err *err);
 
-/* The message's own subject, in pen->subject. POSTROOM_INVALID: there is none. */
-int pr_nats_subject(struct pr_nats_pen *pen, const char *template, const postroom_delivery *item,
-		    struct pr_err *err);
+/* Writes the message's subject to buffers->subject. POSTROOM_INVALID: it has no valid one. */
+int pr_nats_subject(struct pr_nats_message_buffers *buffers, const char *template,
+		    const postroom_delivery *item, struct pr_err *err);
 
 /*
- * The whole message, for the caller to destroy; its subject is in pen->subject. POSTROOM_INVALID:
- * NATS cannot carry it.
+ * Makes the whole message, which the caller destroys. Its subject is in buffers->subject.
+ * POSTROOM_INVALID: NATS cannot carry it.
  */
-int pr_nats_compose(struct pr_nats_pen *pen, const postroom_delivery *item, const char *reply,
-		    natsMsg **ret, struct pr_err *err);
+int pr_nats_compose(struct pr_nats_message_buffers *buffers, const postroom_delivery *item,
+		    const char *reply, natsMsg **ret, struct pr_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The doctor's questions to JetStream's own API. No stream receives a message. */
+/* The doctor's checks, by JetStream's API. No stream receives a message. */
 #include "base/json.h"
 #include "base/time.h"
 #include "broker/nats/connection.h"
@@ -18,8 +18,8 @@ struct probe {
 	unsigned asked;
 };
 
-/* Takes the next message, if it is the answer to the last question. */
-static bool take_answer(struct probe *probe, const char *reply, struct pr_buf *out,
+/* Reads the next message if it is the answer to the last request. */
+static bool read_answer(struct probe *probe, const char *reply, struct pr_buf *out,
 			bool *ret_no_responder)
 {
 	natsMsg *msg = NULL;
@@ -35,7 +35,7 @@ static bool take_answer(struct probe *probe, const char *reply, struct pr_buf *o
 	return mine || *ret_no_responder;
 }
 
-/* The server's answer as an object; data NULL and the error: there is none. */
+/* The server's answer as an object. data NULL: it failed. */
 static struct pr_span ask(struct probe *probe, const char *subject, const char *question,
 			  struct pr_buf *out, struct pr_err *err)
 {
@@ -51,9 +51,8 @@ static struct pr_span ask(struct probe *probe, const char *subject, const char *
 		pr_err_set(err, POSTROOM_UNAVAILABLE, "the connection is lost");
 		return none;
 	}
-	while (!take_answer(probe, reply, out, &no_responder)) {
-		if (pr_nats_next_server(conn, probe->flight, probe->flight->begin_until_us, err) <
-		    0)
+	while (!read_answer(probe, reply, out, &no_responder)) {
+		if (pr_nats_transfer(conn, probe->flight, probe->flight->begin_until_us, err) < 0)
 			return none;
 	}
 	if (no_responder)
@@ -65,15 +64,17 @@ static struct pr_span ask(struct probe *probe, const char *subject, const char *
 	return none;
 }
 
-static void judge_stream(struct probe *probe, const char *stream)
+static void judge_stream(struct probe *probe, const char *subject, const char *stream)
 {
 	PR_CLEANUP_BUF struct pr_buf text = { 0 };
-	char subject[400];
+	char question[400];
 	struct pr_err err = { 0 };
-	struct pr_span config;
+	struct pr_span config = { NULL, 0 };
 
-	snprintf(subject, sizeof(subject), "$JS.API.STREAM.INFO.%s", stream);
-	config = pr_nats_member(ask(probe, subject, "", &text, &err), "\"config\"");
+	snprintf(question, sizeof(question), "$JS.API.STREAM.INFO.%s", stream);
+	/* The server sent the name. A part of a subject cannot contain these characters. */
+	if (stream[strcspn(stream, " \t\r\n.*>\\")] == '\0')
+		config = pr_nats_member(ask(probe, question, "", &text, &err), "\"config\"");
 	if (!config.data) {
 		pr_found_skipped(
 			probe->checkup, "The stream's settings cannot be read.",
@@ -86,10 +87,13 @@ static void judge_stream(struct probe *probe, const char *stream)
 		pr_found_detail(probe->checkup,
 				"Messages are marked as delivered, but a restart of the "
 				"server loses them.");
-		pr_found_advice(probe->checkup,
-				"The administrator of NATS creates a stream with file "
-				"storage for the subject, and removes this one.");
-		pr_found_command(probe->checkup, "nats stream add %s-file --storage file", stream);
+		pr_found_advice(
+			probe->checkup,
+			"The administrator of NATS removes the stream once its messages are "
+			"consumed, and creates one with file storage by the command.");
+		pr_found_command(probe->checkup, "nats stream add --storage file --subjects ");
+		pr_found_command_word(probe->checkup, subject);
+		pr_found_command(probe->checkup, " NAME");
 	}
 	if (pr_json_is(pr_nats_member(config, "\"no_ack\""), "true")) {
 		pr_found(probe->checkup, PR_LEVEL_PROBLEM, "Stream \"%s\" acknowledges nothing",
@@ -98,11 +102,12 @@ static void judge_stream(struct probe *probe, const char *stream)
 				"A message counts as delivered when the stream acknowledges "
 				"it, so every message is sent repeatedly.");
 		pr_found_advice(probe->checkup, "The administrator of NATS runs the command.");
-		pr_found_command(probe->checkup, "nats stream edit %s --ack", stream);
+		pr_found_command(probe->checkup, "nats stream edit --ack ");
+		pr_found_command_word(probe->checkup, stream);
 	}
 }
 
-/* The first of the streams' names in ["…"]; false: there is none. */
+/* Reads the first name in ["…"]. False: there is none. */
 static bool read_stream(struct pr_span streams, char *out, size_t size)
 {
 	const char *begin = streams.data ? memchr(streams.data, '"', streams.len) : NULL;
@@ -129,7 +134,7 @@ static void judge_subject(struct probe *probe, const char *subject)
 	if (!answer.data) {
 		pr_found_unreachable(probe->checkup, err.text);
 	} else if (read_stream(pr_nats_member(answer, "\"streams\""), stream, sizeof(stream))) {
-		judge_stream(probe, stream);
+		judge_stream(probe, subject, stream);
 	} else {
 		pr_found(probe->checkup, PR_LEVEL_PROBLEM, "No stream has the subject \"%s\"",
 			 subject);
@@ -139,8 +144,9 @@ static void judge_subject(struct probe *probe, const char *subject)
 		pr_found_advice(probe->checkup,
 				"The administrator of NATS runs the command, or the "
 				"operator corrects the URL of the sink.");
-		pr_found_command(probe->checkup,
-				 "nats stream add NAME --subjects '%s' --storage file", subject);
+		pr_found_command(probe->checkup, "nats stream add --storage file --subjects ");
+		pr_found_command_word(probe->checkup, subject);
+		pr_found_command(probe->checkup, " NAME");
 	}
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What JetStream answers: JSON, in which an error is an object of its own. */
+/* Parses JetStream's answers: JSON, in which "error" is an object. */
 #ifndef PR_BROKER_NATS_REPLY_H
 #define PR_BROKER_NATS_REPLY_H
 
@@ -10,18 +10,20 @@
 #include <stdint.h>
 
 struct pr_nats_answer {
-	bool acknowledged; /* a stream has what was published */
-	struct pr_span
-		json; /* the whole answer, for as long as the message lives; NULL: it is none */
-	int64_t code, error; /* as of HTTP, and JetStream's own; 0: it is no error */
-	struct pr_buf *text; /* the caller's: what the server says of it */
+	bool acknowledged;   /* a stream has stored the message */
+	struct pr_span json; /* the whole answer, valid as long as the message; NULL: not JSON */
+	int64_t code, error; /* HTTP's code, and JetStream's own; 0: no error */
+	struct pr_buf *text; /* the caller's buffer, for the server's description */
 };
 
-/* Into a zeroed answer with a text. */
+/* ret is zeroed except for text. */
 void pr_nats_read_reply(natsMsg *msg, struct pr_nats_answer *ret);
 
-/* A member of an object, raw, by its name with the quotes; data NULL: it has none, or is no object. */
+/*
+ * The raw value of a member. name includes its quotes. data NULL: there is none, or object is not
+ * an object.
+ */
 struct pr_span pr_nats_member(struct pr_span object, const char *name);
-int64_t pr_nats_number(struct pr_span object, const char *name); /* 0: it has none */
+int64_t pr_nats_number(struct pr_span object, const char *name); /* 0: there is none */
 
 #endif

@@ -27,19 +27,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What JetStream answers with, of interest to us. */
+/* Codes of JetStream's errors. */
 #define ERROR_ACCOUNT_LIMIT 10002
 #define ERROR_MESSAGE_TOO_LONG 10054
 #define ERROR_STORE_FAILED 10077
 #define ERROR_HEADERS_TOO_LONG 10097
 
-/* The library cuts off what a server says, not before this: of a long subject there is a part. */
-#define NOTE_WHOLE 200
+/*
+ * The library truncates the server's errors, but never before this length. They may contain only a
+ * part of a long subject.
+ */
+#define ERROR_WHOLE 200
 
 struct nats_sink {
 	struct pr_sink sink;
 	struct pr_nats_connection conn;
-	struct pr_nats_pen pen;
+	struct pr_nats_message_buffers buffers;
 	struct pr_buf text;
 	struct pr_buf errors;
 	uint64_t calls;
@@ -47,9 +50,9 @@ struct nats_sink {
 
 struct sent {
 	int64_t until_us;
-	size_t position; /* in the line */
+	size_t position; /* in batch->line */
 	bool waiting;
-	bool by_stream; /* refused for what its stream is */
+	bool by_stream; /* refused because of its stream */
 };
 
 struct batch {
@@ -57,13 +60,13 @@ struct batch {
 	size_t count;
 	struct sent *sent;
 	size_t *before, *after; /* of the same key, or PR_SINK_NONE */
-	size_t *line;		/* in the order of their beginnings */
-	size_t first;		/* those before it are begun, or wait for others of their key */
-	size_t begun, oldest;	/* in the line; all before the oldest are answered */
+	size_t *line;		/* indexes of messages, in the order in which they were begun */
+	size_t first;		/* all before it are begun, or wait for others of their key */
+	size_t begun, oldest;	/* positions in the line; all before the oldest are answered */
 	size_t waiting;
-	size_t unanswered;		  /* came back without a name */
-	size_t delivered, last_delivered; /* how many; and the last place in the line of one */
-	bool forbidden;			  /* a late note may speak of what is mended by then */
+	size_t unanswered;		  /* returned without a name */
+	size_t delivered, last_delivered; /* how many, and the last position of one in the line */
+	bool forbidden; /* a late error may describe a problem that is solved by then */
 };
 
 static int fill_batch(struct batch *batch, postroom_delivery *items, size_t count,
@@ -96,19 +99,19 @@ static void set_verdict(struct batch *batch, size_t at, postroom_verdict verdict
 	pr_sink_judge(&batch->items[at], 1, verdict, flight, reason);
 }
 
-/* An error names the subject too: with a template in the URL there are many. */
+/* Errors name the subject, because a template in the URL has many. */
 static void set_refused(struct nats_sink *nats, struct batch *batch, size_t at,
 			postroom_verdict verdict, const char *error, const struct pr_flight *flight)
 {
 	struct pr_buf *text = &nats->text;
 
 	pr_buf_reset(text);
-	pr_nats_subject(&nats->pen, nats->sink.url.path, &batch->items[at], NULL);
-	pr_buf_printf(text, "publish to \"%s\": %s", pr_buf_text(&nats->pen.subject), error);
+	pr_nats_subject(&nats->buffers, nats->sink.url.path, &batch->items[at], NULL);
+	pr_buf_printf(text, "publish to \"%s\": %s", pr_buf_text(&nats->buffers.subject), error);
 	set_verdict(batch, at, verdict, flight, pr_buf_text(text));
 }
 
-/* A failure is the connection's; a message that cannot be sent gets its verdict. */
+/* Fails if the connection fails. A message that cannot be sent gets its verdict. */
 static int begin_message(struct nats_sink *nats, struct batch *batch, size_t at, int64_t until_us,
 			 const struct pr_flight *flight, struct pr_err *err)
 {
@@ -116,11 +119,11 @@ static int begin_message(struct nats_sink *nats, struct batch *batch, size_t at,
 	char reply[PR_NATS_INBOX_SIZE + 48];
 	natsMsg *msg = NULL;
 	natsStatus sent;
-	int status = pr_nats_subject(&nats->pen, nats->sink.url.path, item, err);
+	int status = pr_nats_subject(&nats->buffers, nats->sink.url.path, item, err);
 
 	snprintf(reply, sizeof(reply), "%s.%" PRIu64 ".%zu", nats->conn.inbox, nats->calls, at);
 	if (status == POSTROOM_OK)
-		status = pr_nats_compose(&nats->pen, item, reply, &msg, err);
+		status = pr_nats_compose(&nats->buffers, item, reply, &msg, err);
 	if (status == POSTROOM_INVALID) {
 		pr_sink_judge(item, 1, POSTROOM_REJECTED, flight, err->text);
 		return POSTROOM_OK;
@@ -164,7 +167,7 @@ static void judge_error(struct nats_sink *nats, struct batch *batch, size_t at,
 	set_refused(nats, batch, at, verdict, text, flight);
 }
 
-/* The item that an answer is for, or PR_SINK_NONE: of another call, or answered before. */
+/* The item of an answer. PR_SINK_NONE: the answer is for another call, or repeated. */
 static size_t find_item(const struct nats_sink *nats, const struct batch *batch,
 			const char *subject)
 {
@@ -242,7 +245,10 @@ static void judge_unanswered(struct nats_sink *nats, struct batch *batch,
 	batch->unanswered = 0;
 }
 
-/* Of a note, the words behind the first quote: the subject and a quote, or a part of it. */
+/*
+ * words is the rest of an error after the first quote: the subject and a quote, or a part of the
+ * subject.
+ */
 static bool is_named(const char *words, const struct pr_buf *subject)
 {
 	size_t len = strlen(words);
@@ -250,23 +256,24 @@ static bool is_named(const char *words, const struct pr_buf *subject)
 	if (len > subject->len)
 		return words[subject->len] == '"' &&
 		       memcmp(words, subject->data, subject->len) == 0;
-	return len >= NOTE_WHOLE && memcmp(words, subject->data, len) == 0;
+	return len >= ERROR_WHOLE && memcmp(words, subject->data, len) == 0;
 }
 
-static int judge_note(struct nats_sink *nats, struct batch *batch, const char *note,
-		      const struct pr_flight *flight, struct pr_err *err)
+static int judge_reported(struct nats_sink *nats, struct batch *batch, const char *error,
+			  const struct pr_flight *flight, struct pr_err *err)
 {
-	const char *words = strstr(note, "Publish to \"");
+	const char *words = strstr(error, "Publish to \"");
 
 	if (!words)
 		return pr_err_set(err, POSTROOM_UNAVAILABLE,
-				  "%s; the user must be allowed to subscribe to _INBOX.>", note);
+				  "%s; the user must be allowed to subscribe to _INBOX.>", error);
 	words += strlen("Publish to \"");
 	batch->forbidden = true;
 	for (size_t i = 0; i < batch->count; i++) {
 		if (!batch->sent[i].waiting ||
-		    pr_nats_subject(&nats->pen, nats->sink.url.path, &batch->items[i], NULL) < 0 ||
-		    !is_named(words, &nats->pen.subject))
+		    pr_nats_subject(&nats->buffers, nats->sink.url.path, &batch->items[i], NULL) <
+			    0 ||
+		    !is_named(words, &nats->buffers.subject))
 			continue;
 		batch->sent[i].by_stream = true;
 		set_refused(nats, batch, i, POSTROOM_FAILED, "this user may not", flight);
@@ -274,7 +281,10 @@ static int judge_note(struct nats_sink *nats, struct batch *batch, const char *n
 	return POSTROOM_OK;
 }
 
-/* The server does not answer what a user may not publish; it says so, and names the subject. */
+/*
+ * The server does not answer a message that the user may not publish. It reports an error that
+ * names the subject.
+ */
 static int judge_forbidden(struct nats_sink *nats, struct batch *batch,
 			   const struct pr_flight *flight, struct pr_err *err)
 {
@@ -283,19 +293,22 @@ static int judge_forbidden(struct nats_sink *nats, struct batch *batch,
 	char *rest;
 
 	pr_buf_reset(errors);
-	pr_nats_handshake_take_errors(nats->conn.handshake, errors);
+	pr_nats_handshake_read_errors(nats->conn.handshake, errors);
 	if (errors->failed)
 		return pr_err_nomem(err);
 	if (errors->len == 0)
 		return POSTROOM_OK;
-	for (char *note = strtok_r(errors->data, "\n", &rest); note && status == POSTROOM_OK;
-	     note = strtok_r(NULL, "\n", &rest))
-		status = judge_note(nats, batch, note, flight, err);
+	for (char *error = strtok_r(errors->data, "\n", &rest); error && status == POSTROOM_OK;
+	     error = strtok_r(NULL, "\n", &rest))
+		status = judge_reported(nats, batch, error, flight, err);
 	return status;
 }
 
-/* False: nothing shows that the server has had them, or one of them came back. */
-static bool judge_silence(struct nats_sink *nats, struct batch *batch,
+/*
+ * Judges messages that were not answered in time. False: nothing shows that the server received
+ * them, or one of them was returned.
+ */
+static bool judge_overdue(struct nats_sink *nats, struct batch *batch,
 			  const struct pr_flight *flight)
 {
 	int64_t now_us = pr_mono_us();
@@ -334,7 +347,10 @@ static void judge_streams(struct batch *batch)
 	}
 }
 
-/* As many as may be on their way at once; what waits for another of its key is begun after that. */
+/*
+ * Begins as many messages as may be in flight. A message that waits for another of its key is begun
+ * when that one is answered.
+ */
 static int begin_more(struct nats_sink *nats, struct batch *batch, int64_t until_us,
 		      const struct pr_flight *flight, struct pr_err *err)
 {
@@ -359,8 +375,8 @@ static int publish_batch(struct nats_sink *nats, struct batch *batch,
 	nats->calls++;
 	status = begin_more(nats, batch, until_us, flight, err);
 	while (status == POSTROOM_OK && batch->waiting > 0) {
-		status = pr_nats_next_server(&nats->conn, flight, patience_us(batch), err);
-		if (status < 0 && err->native == ETIMEDOUT && judge_silence(nats, batch, flight))
+		status = pr_nats_transfer(&nats->conn, flight, patience_us(batch), err);
+		if (status < 0 && err->native == ETIMEDOUT && judge_overdue(nats, batch, flight))
 			status = POSTROOM_OK;
 		if (status == POSTROOM_OK)
 			status = read_replies(nats, batch, flight, err);
@@ -400,27 +416,27 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 		if (!batch.sent[i].waiting)
 			continue;
 		set_verdict(&batch, i, POSTROOM_UNREACHABLE, flight, failure.text);
-		/* A connection that was lost: one of them may be the cause. */
+		/* The connection was lost: one of the messages may be the cause. */
 		items[i].together = status == POSTROOM_UNAVAILABLE && failure.native != ETIMEDOUT;
 	}
 	if (status < 0 || batch.forbidden)
 		pr_nats_disconnect(&nats->conn);
 	judge_streams(&batch);
-	pr_buf_trim(&nats->pen.value);
+	pr_buf_trim(&nats->buffers.value);
 	return POSTROOM_OK;
 }
 
-static void close_nats(struct pr_sink *sink)
+static void close_sink(struct pr_sink *sink)
 {
 	struct nats_sink *nats = (struct nats_sink *)sink;
 
 	pr_nats_release(&nats->conn);
-	pr_nats_message_buffers_release(&nats->pen);
+	pr_nats_message_buffers_release(&nats->buffers);
 	pr_buf_release(&nats->text);
 	pr_buf_release(&nats->errors);
 }
 
-static int open_nats(struct pr_sink *sink, struct pr_err *err)
+static int open_sink(struct pr_sink *sink, struct pr_err *err)
 {
 	struct nats_sink *nats = (struct nats_sink *)sink;
 
@@ -452,8 +468,8 @@ const struct pr_sink_ops pr_sink_nats = {
 	.server = true,
 	.size = sizeof(struct nats_sink),
 	.params = params,
-	.open = open_nats,
+	.open = open_sink,
 	.publish = publish,
 	.probe = probe,
-	.close = close_nats,
+	.close = close_sink,
 };

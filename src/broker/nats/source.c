@@ -2,12 +2,12 @@
 /*
  * nats: the messages of a JetStream stream, pulled through a durable consumer.
  *
- * 1. Only ack() acknowledges a message. The server confirms the last acknowledgement of a call,
- *    and processes them in order.
- * 2. Messages that were read and not acknowledged are returned before more is read, and at the
- *    end; otherwise they are redelivered after the lease.
+ * 1. Only ack() acknowledges a message. The server confirms the last acknowledgement of a call, and
+ *    processes them in order.
+ * 2. Messages that were read and not acknowledged are returned before more is read, and at the end;
+ *    otherwise they are redelivered after the lease.
  * 3. Late messages of an abandoned read belong to the next read, in order.
- * 4. A server that is silent for as long as a message may take is unreachable.
+ * 4. A server that sends nothing for the timeout of a message is unreachable.
  */
 #include "broker/nats/source.h"
 
@@ -21,14 +21,14 @@
 #include <string.h>
 
 #define ACK "+ACK"
-#define GIVE_BACK "-NAK"
+#define NAK "-NAK"
 #define IN_PROGRESS "+WPI"
 
-/* Behind a message, for the next or for the server's word that there is none. */
+/* How long to wait after a message for the next one, or for the status that there is none. */
 #define LINGER_US 100000
-#define SHORTEST_US 1000	/* that a server is asked to wait */
+#define SHORTEST_US 1000	/* shortest wait that a server is asked for */
 #define FIRST_SHORTEST_US 50000 /* the same of a new connection */
-#define TRIES 2			/* of a read; between them the consumer is made again */
+#define TRIES 2			/* of a read; in between, the consumer is created again */
 
 static int fail_source(natsStatus status, struct pr_err *err)
 {
@@ -69,7 +69,7 @@ int pr_nats_check_errors(struct pr_nats_source *nats, struct pr_err *err)
 	struct pr_buf *errors = &nats->errors;
 
 	pr_buf_reset(errors);
-	pr_nats_handshake_take_errors(nats->conn.handshake, errors);
+	pr_nats_handshake_read_errors(nats->conn.handshake, errors);
 	if (errors->failed)
 		return pr_err_nomem(err);
 	if (errors->len == 0)
@@ -97,8 +97,8 @@ static void defer_event(struct pr_nats_source *nats, natsMsg *msg)
 	nats->late[nats->late_count++] = msg;
 }
 
-/* The first of those that are late; NULL: there is none. */
-static natsMsg *take_late(struct pr_nats_source *nats)
+/* Returns the first late message. NULL: there is none. */
+static natsMsg *next_late(struct pr_nats_source *nats)
 {
 	if (nats->late_first < nats->late_count)
 		return nats->late[nats->late_first++];
@@ -106,7 +106,7 @@ static natsMsg *take_late(struct pr_nats_source *nats)
 	return NULL;
 }
 
-/* For what was just taken, late or not. */
+/* Puts back the message that was just read, late or not. */
 static void return_event(struct pr_nats_source *nats, natsMsg *msg)
 {
 	if (nats->late_first > 0)
@@ -140,8 +140,7 @@ int pr_nats_await(struct pr_nats_source *nats, const struct pr_nats_wait *wait, 
 		    pr_stop_requested(wait->flight->stop))
 			status = pr_err_set(err, POSTROOM_STOPPED, "stopped before the answer");
 		if (status == POSTROOM_OK)
-			status = pr_nats_next_server(&nats->conn, wait->flight, wait->until_us,
-						     err);
+			status = pr_nats_transfer(&nats->conn, wait->flight, wait->until_us, err);
 	}
 	return status;
 }
@@ -171,14 +170,14 @@ static int send_acks_and_wait(struct pr_nats_source *nats, const char *word,
 			      const struct pr_nats_wait *wait, struct pr_err *err)
 {
 	char inbox[PR_NATS_INBOX_SIZE + 24];
-	natsStatus said;
+	natsStatus sent;
 	natsMsg *msg = NULL;
 	int status;
 
 	nats->calls++;
 	put_inbox(nats, inbox, sizeof(inbox));
-	said = send_acks(nats, word, inbox);
-	status = said == NATS_OK ? pr_nats_await(nats, wait, &msg, err) : fail_source(said, err);
+	sent = send_acks(nats, word, inbox);
+	status = sent == NATS_OK ? pr_nats_await(nats, wait, &msg, err) : fail_source(sent, err);
 	if (status < 0)
 		return status;
 	nats->ready = msg != NULL;
@@ -186,10 +185,10 @@ static int send_acks_and_wait(struct pr_nats_source *nats, const char *word,
 	return POSTROOM_OK;
 }
 
-/* Late messages are returned with those that were read before them. */
+/* Adds the late messages to those that will be returned to the server. */
 static void return_late(struct pr_nats_source *nats)
 {
-	for (natsMsg *msg; (msg = take_late(nats)) != NULL;
+	for (natsMsg *msg; (msg = next_late(nats)) != NULL;
 	     pr_nats_discard_later(&nats->conn, msg)) {
 		const char *reply = natsMsg_GetReply(msg);
 
@@ -197,7 +196,7 @@ static void return_late(struct pr_nats_source *nats)
 	}
 }
 
-/* The server takes what is asked for before what is given back, unless it has heard that. */
+/* Waits, because the next request would otherwise get later messages first. */
 static int return_unread(struct pr_nats_source *nats, const struct pr_nats_wait *wait,
 			 struct pr_err *err)
 {
@@ -205,15 +204,15 @@ static int return_unread(struct pr_nats_source *nats, const struct pr_nats_wait 
 
 	do {
 		return_late(nats);
-		status = send_acks_and_wait(nats, GIVE_BACK, wait, err);
+		status = send_acks_and_wait(nats, NAK, wait, err);
 		if (status == POSTROOM_OK)
 			pr_buf_reset(&nats->given);
 	} while (status == POSTROOM_OK && nats->late_count > 0);
 	return status;
 }
 
-static int explain_status(struct pr_nats_source *nats, const char *word,
-			  const struct pr_flight *flight, struct pr_err *err)
+static int acknowledge(struct pr_nats_source *nats, const char *word,
+		       const struct pr_flight *flight, struct pr_err *err)
 {
 	struct pr_nats_wait wait = { .flight = flight,
 				     .until_us = pr_mono_us() + flight->timeout_ms * 1000,
@@ -230,8 +229,8 @@ static int explain_status(struct pr_nats_source *nats, const char *word,
 		pr_nats_disconnect(&nats->conn);
 	else if (!nats->ready)
 		status = pr_err_set(err, POSTROOM_UNAVAILABLE,
-				    "the consumer \"%s\" of the stream \"%s\" is gone: what was "
-				    "read through it is redelivered",
+				    "the consumer \"%s\" of the stream \"%s\" was deleted; each "
+				    "message read through it is redelivered",
 				    nats->name, nats->source.url.path);
 	pr_nats_discard(&nats->conn);
 	return status;
@@ -241,7 +240,7 @@ static int ack(struct pr_source *source, const struct pr_events *events,
 	       const struct pr_flight *flight, struct pr_err *err)
 {
 	struct pr_nats_source *nats = (struct pr_nats_source *)source;
-	int status = explain_status(nats, ACK, flight, err);
+	int status = acknowledge(nats, ACK, flight, err);
 
 	(void)events;
 	if (status == POSTROOM_OK)
@@ -253,22 +252,22 @@ static int extend_lease(struct pr_source *source, const struct pr_events *events
 			const struct pr_flight *flight, struct pr_err *err)
 {
 	(void)events;
-	return explain_status((struct pr_nats_source *)source, IN_PROGRESS, flight, err);
+	return acknowledge((struct pr_nats_source *)source, IN_PROGRESS, flight, err);
 }
 
-/* A call to read() and how far it is. */
+/* A call of read(), and its progress. */
 struct reading {
 	struct pr_events *events;
 	size_t limit, count, bytes;
-	size_t used; /* of the arena, when it began */
+	size_t used; /* bytes of the arena at the beginning */
 	int64_t until_us;
-	int64_t last_us; /* when the last one came */
-	bool first;	 /* of its connection */
-	bool plain;	 /* one is asked for, whatever it is */
-	bool ended;	 /* it sends no more of what was asked for */
+	int64_t last_us; /* when the last event came */
+	bool first;	 /* the first read of its connection */
+	bool plain;	 /* one message is requested, of any size */
+	bool ended;	 /* the server sends no more for this request */
 	bool full;
-	bool over;    /* the time is */
-	bool refused; /* for the reason in nats->text */
+	bool over;    /* the time is over */
+	bool refused; /* the reason is in nats->text */
 };
 
 static int ask_for_more(struct pr_nats_source *nats, struct reading *reading,
@@ -279,7 +278,7 @@ static int ask_for_more(struct pr_nats_source *nats, struct reading *reading,
 	int64_t left_us = reading->until_us - pr_mono_us();
 	int64_t shortest_us = reading->first ? FIRST_SHORTEST_US : SHORTEST_US;
 
-	/* So often must it speak, that its silence means something. */
+	/* The server answers at least this often, so a missing answer is an outage. */
 	if (left_us > flight->timeout_ms * 1000 / 2)
 		left_us = flight->timeout_ms * 1000 / 2;
 	if (left_us < shortest_us)
@@ -288,7 +287,7 @@ static int ask_for_more(struct pr_nats_source *nats, struct reading *reading,
 		nats->asked_us = pr_mono_us();
 	snprintf(subject, sizeof(subject), "$JS.API.CONSUMER.MSG.NEXT.%s.%s", nats->source.url.path,
 		 nats->name);
-	/* With no_wait and a time, the server waits for the first and sends what there is then. */
+	/* The server waits for the first message, and then sends all that it has. */
 	if (reading->plain)
 		snprintf(content, sizeof(content), "{\"batch\":1,\"expires\":%" PRId64 "}",
 			 left_us * 1000);
@@ -301,7 +300,7 @@ static int ask_for_more(struct pr_nats_source *nats, struct reading *reading,
 	return pr_nats_request(nats, subject, content, err);
 }
 
-/* The server's word on what was asked for: that there is no more of it, or why not. */
+/* Reads the status that ends a request: no more messages, or a failure. */
 static void read_status(struct pr_nats_source *nats, struct reading *reading, natsMsg *msg)
 {
 	const char *code = NULL, *text = NULL;
@@ -319,8 +318,8 @@ static void read_status(struct pr_nats_source *nats, struct reading *reading, na
 	pr_buf_printf(&nats->text, "%s %s", code, text);
 }
 
-static int take_event(struct pr_nats_source *nats, struct reading *reading, natsMsg *msg,
-		      struct pr_err *err)
+static int add_received(struct pr_nats_source *nats, struct reading *reading, natsMsg *msg,
+			struct pr_err *err)
 {
 	const char *reply = natsMsg_GetReply(msg);
 	size_t len = (size_t)natsMsg_GetDataLength(msg);
@@ -351,7 +350,7 @@ static int read_available(struct pr_nats_source *nats, struct reading *reading, 
 	int status = POSTROOM_OK;
 
 	while (status == POSTROOM_OK && !reading->full) {
-		natsMsg *msg = take_late(nats);
+		natsMsg *msg = next_late(nats);
 		natsStatus got = NATS_OK;
 
 		if (!msg)
@@ -365,7 +364,7 @@ static int read_available(struct pr_nats_source *nats, struct reading *reading, 
 		} else if (got != NATS_OK) {
 			break;
 		} else if (pr_nats_is_event(natsMsg_GetReply(msg))) {
-			status = take_event(nats, reading, msg, err);
+			status = add_received(nats, reading, msg, err);
 		} else {
 			if (pr_nats_is_reply(nats, msg))
 				read_status(nats, reading, msg);
@@ -375,7 +374,7 @@ static int read_available(struct pr_nats_source *nats, struct reading *reading, 
 	return status;
 }
 
-/* One turn for more. Silence is no failure of a server that was heard not long ago. */
+/* Waits once for more. A missing answer is no failure right after a message. */
 static int wait_for_more(struct pr_nats_source *nats, struct reading *reading,
 			 const struct pr_flight *flight, struct pr_err *err)
 {
@@ -389,11 +388,12 @@ static int wait_for_more(struct pr_nats_source *nats, struct reading *reading,
 		until_us = reading->last_us + LINGER_US;
 	else if (pr_stop_requested(flight->stop))
 		return pr_err_set(err, POSTROOM_STOPPED, "stopped before anything came");
-	else if (reading->first && nats->asked_us) /* an answer comes: that there is nothing, too */
+	else if (reading->first &&
+		 nats->asked_us) /* there is always an answer, even if there are no messages */
 		until_us = patience_us;
 	if (nats->asked_us && patience_us < until_us)
 		until_us = patience_us;
-	status = pr_nats_next_server(&nats->conn, flight, until_us, err);
+	status = pr_nats_transfer(&nats->conn, flight, until_us, err);
 	if (status == POSTROOM_OK || err->native != ETIMEDOUT ||
 	    (nats->asked_us && until_us == patience_us))
 		return status;
@@ -421,7 +421,7 @@ static int fetch_events(struct pr_nats_source *nats, struct reading *reading,
 		    (reading->count > 0 && (reading->ended || reading->plain)) ||
 		    (reading->ended && pr_mono_us() >= reading->until_us))
 			break;
-		/* Others wait already, or the first is too long: we stand in line for one. */
+		/* Other consumers wait, or the first message is too large: request any one. */
 		if (reading->ended)
 			reading->plain = true;
 	}
@@ -431,7 +431,7 @@ static int fetch_events(struct pr_nats_source *nats, struct reading *reading,
 static int explain_outage(const struct pr_nats_source *nats, struct pr_err *err)
 {
 	return pr_err_set(err, POSTROOM_UNAVAILABLE,
-			  "the consumer \"%s\" of the stream \"%s\" gives no messages: %s",
+			  "the consumer \"%s\" of the stream \"%s\" delivers no messages: %s",
 			  nats->name, nats->source.url.path, pr_buf_text(&nats->text));
 }
 
@@ -476,11 +476,11 @@ static int read_nats(struct pr_source *source, struct pr_events *events, size_t 
 		pr_nats_disconnect(&nats->conn);
 		nats->asked_us = 0;
 	}
-	/* Received messages are stored: their acknowledgements can use another connection. */
+	/* Acknowledgements can use another connection: the subject of each message is stored. */
 	return status == POSTROOM_UNAVAILABLE && reading.count > 0 ? POSTROOM_OK : status;
 }
 
-static void close_nats(struct pr_source *source)
+static void close_source(struct pr_source *source)
 {
 	struct pr_nats_source *nats = (struct pr_nats_source *)source;
 	struct pr_nats_connection *conn = &nats->conn;
@@ -494,7 +494,7 @@ static void close_nats(struct pr_source *source)
 				pr_nats_discard_later(conn, msg);
 		}
 		return_late(nats);
-		send_acks(nats, GIVE_BACK, NULL);
+		send_acks(nats, NAK, NULL);
 		if (conn->handshake->writing)
 			natsConnection_ProcessWriteEvent(conn->connection);
 	}
@@ -508,7 +508,7 @@ static void close_nats(struct pr_source *source)
 	pr_buf_release(&nats->headers);
 }
 
-/* With '%' in it, the server garbles where to acknowledge: to it that is a format. */
+/* The server uses the name in a format string: no '%'. */
 static bool may_be_name(char c)
 {
 	return (unsigned char)c > ' ' && c != 0x7f && !strchr(".*>/\\%", c);
@@ -532,7 +532,7 @@ static int check_name(const char *kind, const char *name, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-/* Handlers may have names that consumers may not: no two of them become the same. */
+/* Escapes characters of a handler's name that a consumer's name cannot have. */
 static int name_consumer(struct pr_nats_source *nats, struct pr_err *err)
 {
 	PR_CLEANUP_BUF struct pr_buf name = { 0 };
@@ -553,7 +553,7 @@ static int name_consumer(struct pr_nats_source *nats, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-static int open_nats(struct pr_source *source, struct pr_err *err)
+static int open_source(struct pr_source *source, struct pr_err *err)
 {
 	struct pr_nats_source *nats = (struct pr_nats_source *)source;
 
@@ -584,9 +584,9 @@ const struct pr_source_ops pr_source_nats = {
 	.example = "nats://localhost:4222/ORDERS",
 	.size = sizeof(struct pr_nats_source),
 	.params = params,
-	.open = open_nats,
+	.open = open_source,
 	.read = read_nats,
 	.ack = ack,
 	.keep = extend_lease,
-	.close = close_nats,
+	.close = close_source,
 };

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. Every wait ends at until_us and when the grace of a stop is over; while nothing
- *    is in flight, as soon as a stop is requested.
- * 2. A connection that is given back to its user owes no answers.
- * 3. The password leaves in AUTH and nowhere else: no error repeats it.
- * 4. Data received before the end of a connection is processed, even if a send fails first:
- *    it may say why.
+ * 1. Every wait ends at until_us and when the grace of a stop is over; while nothing is in flight,
+ *    as soon as a stop is requested.
+ * 2. Between calls, no answers are pending on a connection.
+ * 3. The password is sent in AUTH only. No error repeats it.
+ * 4. Data received before the end of a connection is processed, even if a send fails first: it may
+ *    say why.
  */
 #include "broker/redis/connection.h"
 
+#include "base/assert.h"
 #include "base/time.h"
 #include "sink/sink.h"
 
@@ -24,15 +25,16 @@ int pr_redis_connection_init(struct pr_redis_connection *conn, const struct pr_u
 			     struct pr_err *err)
 {
 	conn->url = url;
-	/* A batch is as long as its messages are. */
+	/* The output buffer has no limit of its own: the batch has one. */
 	conn->out.max = SIZE_MAX / 2;
 	if (pr_address_parse(url, url->host, PORT, &conn->address, err) < 0)
 		return err->status;
 	if (url->path[0] && url->path[strspn(url->path, "0123456789")] == '\0')
-		return pr_err_set(err, POSTROOM_SINK,
-				  "redis: behind the host stands the stream's name; for the "
-				  "database %s write redis://HOST/STREAM?db=%s",
-				  url->path, url->path);
+		return pr_err_set(
+			err, POSTROOM_SINK,
+			"redis: the name of the stream follows the host, and it cannot "
+			"be the number %s; for a database write redis://HOST/STREAM?db=%s",
+			url->path, url->path);
 	if (url->user[0] && !url->password[0])
 		return pr_err_set(err, POSTROOM_SINK,
 				  "redis: the user \"%s\" has no password; write "
@@ -109,7 +111,7 @@ static int transfer(struct pr_redis_connection *conn, const struct pr_flight *fl
 {
 	struct pollfd fds[2] = { { .fd = -1 }, { .fd = conn->net_stream.fd, .events = POLLIN } };
 
-	/* The server's last words explain more than a failed send. */
+	/* The server's last reply explains more than a failed send. */
 	if (flush(conn, err) < 0)
 		return recv_available(conn, err) > 0 ? POSTROOM_OK : err->status;
 	if (!conn->in_flight && pr_stop_requested(flight->stop))
@@ -155,7 +157,7 @@ redisReply *pr_redis_reply(struct pr_redis_connection *conn, const struct pr_fli
 	}
 }
 
-/* An answer that must not be an error. */
+/* Reads an answer that must not be an error. */
 static redisReply *expect_reply(struct pr_redis_connection *conn, const char *command,
 				const struct pr_flight *flight, int64_t until_us,
 				struct pr_err *err)
@@ -164,11 +166,11 @@ static redisReply *expect_reply(struct pr_redis_connection *conn, const char *co
 
 	if (!reply || reply->type != REDIS_REPLY_ERROR)
 		return reply;
-	/* A server that does not know AUTH repeats what stands behind it. */
+	/* A server that does not know AUTH repeats its arguments, which are secret. */
 	if (strcmp(command, "AUTH") == 0)
 		pr_err_set(err, POSTROOM_UNAVAILABLE,
-			   "%s port %d refuses AUTH (%.*s): see whether user and password are as "
-			   "the server has them, and whether it asks for any",
+			   "%s port %d refuses AUTH (%.*s): check user and password, and whether "
+			   "the server has any",
 			   conn->address.host, conn->address.port, (int)strcspn(reply->str, " "),
 			   reply->str);
 	else
@@ -189,7 +191,7 @@ static bool is_off(const redisReply *reply)
 }
 
 /*
- * Warns if a server keeps its streams only in memory. A server that refuses the question is
+ * Warns if a server keeps its streams only in memory. A server that refuses the command is
  * accepted.
  */
 static int probe_disk(struct pr_redis_connection *conn, const struct pr_flight *flight,
@@ -224,38 +226,49 @@ static void put_auth(struct pr_redis_connection *conn)
 	}
 }
 
+/* The commands of a handshake whose replies are expected, in this order. */
+struct commands {
+	const char *name[4];
+	size_t count;
+};
+
+static void expect(struct commands *commands, const char *name)
+{
+	pr_assert(commands->count < sizeof(commands->name) / sizeof(commands->name[0]));
+	commands->name[commands->count++] = name;
+}
+
 /* An empty transaction shows whether this user may run transactions. */
-static void put_handshake(struct pr_redis_connection *conn, const char **commands, size_t *count)
+static void put_handshake(struct pr_redis_connection *conn, struct commands *commands)
 {
 	pr_redis_put(conn, 1, (const char *[]){ "MULTI" }, NULL);
-	commands[(*count)++] = "MULTI";
+	expect(commands, "MULTI");
 	pr_redis_put(conn, 1, (const char *[]){ "EXEC" }, NULL);
-	commands[(*count)++] = "EXEC";
+	expect(commands, "EXEC");
 	pr_redis_put(conn, 3, (const char *[]){ "CONFIG", "GET", "appendonly" }, NULL);
 }
 
 static int handshake(struct pr_redis_connection *conn, const struct pr_flight *flight,
 		     int64_t until_us, struct pr_err *err)
 {
-	const char *commands[5] = { NULL };
+	struct commands commands = { 0 };
 	char db[32];
-	size_t count = 0;
 
 	if (conn->url->password[0]) {
 		put_auth(conn);
-		commands[count++] = "AUTH";
+		expect(&commands, "AUTH");
 	}
 	if (conn->db > 0) {
 		snprintf(db, sizeof(db), "%" PRId64, conn->db);
 		pr_redis_put(conn, 2, (const char *[]){ "SELECT", db }, NULL);
-		commands[count++] = "SELECT";
+		expect(&commands, "SELECT");
 	}
 	if (!conn->reads)
-		put_handshake(conn, commands, &count);
+		put_handshake(conn, &commands);
 	if (conn->out.failed)
 		return pr_err_nomem(err);
-	for (size_t i = 0; i < count; i++) {
-		redisReply *reply = expect_reply(conn, commands[i], flight, until_us, err);
+	for (size_t i = 0; i < commands.count; i++) {
+		redisReply *reply = expect_reply(conn, commands.name[i], flight, until_us, err);
 
 		if (!reply)
 			return err->status;
@@ -267,11 +280,9 @@ static int handshake(struct pr_redis_connection *conn, const struct pr_flight *f
 static int connect_link(struct pr_redis_connection *conn, const struct pr_flight *flight,
 			int64_t until_us, struct pr_err *err)
 {
-	int fd;
-	int status = pr_flight_dial(flight, &conn->address, until_us, &fd, err);
+	int status = pr_stream_open(&conn->net_stream, flight, &conn->address, conn->tls, until_us,
+				    err);
 
-	if (status == POSTROOM_OK)
-		status = pr_stream_open(&conn->net_stream, fd, conn->tls, conn->address.host, err);
 	if (status < 0)
 		return status;
 	conn->reader = redisReaderCreate();

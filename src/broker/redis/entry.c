@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 1. Entries of broker/redis/sink.c are read as they were: their fields are the event.
+ * 1. Entries of broker/redis/sink.c are read as they were enqueued: their fields are the event.
  * 2. An entry is ours if it has exactly the fields that the sink writes, in its order. Others'
  *    fields may have any meaning: an "id" may be that of a customer, and the same in many events.
- * 3. A field that is no text (a NUL, ill-formed UTF-8) is as if it were not there, unless
- *    it is the content: a cut id would be another's.
+ * 3. A field that is not text (with a NUL, or ill-formed UTF-8) is ignored, unless it is the
+ *    content: a truncated id would be the id of another event.
  */
 #include "broker/redis/entry.h"
 
@@ -86,7 +86,7 @@ static const redisReply *find(const redisReply *fields, const char *name)
 	return NULL;
 }
 
-/* NULL if there is none; a sink of ours writes an empty one then. */
+/* NULL if there is none. Our sinks write an empty value then. */
 static const redisReply *find_text(const redisReply *fields, const char *name)
 {
 	const redisReply *value = find(fields, name);
@@ -97,7 +97,7 @@ static const redisReply *find_text(const redisReply *fields, const char *name)
 	return value;
 }
 
-/* A copy in *ret, or NULL where there is nothing to copy. False when there is no memory. */
+/* Copies the field to *ret; NULL: there is none. False: no memory. */
 static bool copy(struct pr_events *events, const redisReply *value, const char **ret)
 {
 	*ret = value ? pr_arena_copy(&events->arena, value->str, value->len) : NULL;
@@ -112,7 +112,7 @@ static bool copy_body(struct pr_events *events, struct pr_event *event, const ch
 	return event->body;
 }
 
-/* All fields as an object of strings; of several of one name, all are there. */
+/* All fields as an object of strings. A name may occur several times. */
 static bool write_body(struct pr_events *events, struct pr_event *event, const redisReply *fields,
 		       struct pr_buf *scratch)
 {
@@ -145,7 +145,7 @@ static bool read_fields(struct pr_events *events, struct pr_event *event, const 
 	       copy_body(events, event, content->str, content->len);
 }
 
-/* An entry's id begins with the server's time in milliseconds, unless its producer chose another. */
+/* An entry's id begins with the server's time in milliseconds, unless its producer chose the id. */
 static int64_t time_of(const char *id)
 {
 	unsigned long long ms = strtoull(id, NULL, 10);

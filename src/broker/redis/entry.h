@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An entry of a Redis stream as an event. */
+/* Converts an entry of a Redis stream into an event. */
 #ifndef PR_BROKER_REDIS_ENTRY_H
 #define PR_BROKER_REDIS_ENTRY_H
 
@@ -10,11 +10,11 @@
 
 /* An id with its fields. An entry that was deleted while pending has no fields, or is nil. */
 bool pr_redis_is_entry(const redisReply *entry);
-/* Whether all of these are entries, or ids of deleted ones: those have nothing else. */
+/* True if all elements are entries, or ids of deleted entries, which have no fields. */
 bool pr_redis_have_ids(const redisReply *entries);
 size_t pr_redis_entry_size(const redisReply *entry);
 
-/* Adds it to the events. POSTROOM_NOMEM is its only failure. */
+/* Adds it to the events. The only failure is POSTROOM_NOMEM. */
 int pr_redis_entry_read(const redisReply *entry, const char *stream, struct pr_buf *scratch,
 			struct pr_events *events);
 

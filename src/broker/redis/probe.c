@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The doctor's questions to a Redis server. They only read. */
+/* The doctor's checks of a Redis server. They only read. */
 #include "broker/redis/connection.h"
 
 #include "sink/sink.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* The value of a line NAME:VALUE in what INFO says; its length in *ret_len. NULL: there is none. */
+/* The value of a line NAME:VALUE in the reply to INFO, and its length. NULL: there is none. */
 static const char *find_info(const char *info, const char *name, size_t *ret_len)
 {
 	size_t len = strlen(name);
@@ -30,6 +30,14 @@ static bool info_is(const char *info, const char *name, const char *value)
 	return found && len == strlen(value) && memcmp(found, value, len) == 0;
 }
 
+static void put_command(const struct pr_address *address, const char *words,
+			struct pr_checkup *checkup)
+{
+	pr_found_command(checkup, "redis-cli -h ");
+	pr_found_command_word(checkup, address->host);
+	pr_found_command(checkup, " -p %d %s", address->port, words);
+}
+
 static void judge_info(const struct pr_redis_connection *conn, const char *info,
 		       struct pr_checkup *checkup)
 {
@@ -44,6 +52,13 @@ static void judge_info(const struct pr_redis_connection *conn, const char *info,
 				"A replica refuses writes, so no message can be delivered.");
 		pr_found_advice(checkup, "The operator names the primary in the URL of the sink.");
 	}
+	if (!info_is(info, "aof_enabled", "1") && !info_is(info, "aof_enabled", "0")) {
+		pr_found_skipped(checkup,
+				 "INFO does not say whether writes are logged, so the durability "
+				 "is unknown.",
+				 "The administrator of the server finds out whether a crash loses "
+				 "messages that it acknowledged.");
+	}
 	if (info_is(info, "aof_enabled", "0")) {
 		pr_found(checkup, PR_LEVEL_WARNING,
 			 "Redis does not log its writes (appendonly no)");
@@ -52,28 +67,30 @@ static void judge_info(const struct pr_redis_connection *conn, const char *info,
 				"those since its last snapshot.");
 		pr_found_advice(checkup, "The administrator of Redis runs the command, and adds "
 					 "\"appendonly yes\" to redis.conf.");
-		pr_found_command(checkup, "redis-cli -h %s -p %d CONFIG SET appendonly yes",
-				 address->host, address->port);
+		put_command(address, "CONFIG SET appendonly yes", checkup);
 	}
 	if (policy && strncmp(policy, "allkeys", 7) == 0) {
 		pr_found(checkup, PR_LEVEL_WARNING,
-			 "Redis may evict the stream (maxmemory-policy %.*s)", (int)len, policy);
+			 "Redis may evict the stream (maxmemory-policy %.*s)",
+			 len < 40 ? (int)len : 40, policy);
 		pr_found_detail(checkup,
 				"When memory runs out, Redis deletes whole streams, with messages "
 				"that were not read.");
 		pr_found_advice(checkup, "The administrator of Redis runs the command.");
-		pr_found_command(checkup,
-				 "redis-cli -h %s -p %d CONFIG SET maxmemory-policy noeviction",
-				 address->host, address->port);
+		put_command(address, "CONFIG SET maxmemory-policy noeviction", checkup);
 	}
 }
 
 static void judge_type(const char *stream, const redisReply *reply, struct pr_checkup *checkup)
 {
-	if (reply->type != REDIS_REPLY_STATUS || strcmp(reply->str, "none") == 0 ||
-	    strcmp(reply->str, "stream") == 0)
+	if (reply->type != REDIS_REPLY_STATUS) {
+		pr_found_skipped(checkup, "The type of the key cannot be read.",
+				 "The administrator of Redis allows the user the command TYPE.");
 		return;
-	pr_found(checkup, PR_LEVEL_PROBLEM, "\"%s\" is a %s, not a stream", stream, reply->str);
+	}
+	if (strcmp(reply->str, "none") == 0 || strcmp(reply->str, "stream") == 0)
+		return;
+	pr_found(checkup, PR_LEVEL_PROBLEM, "\"%s\" is a %.40s, not a stream", stream, reply->str);
 	pr_found_detail(checkup, "Redis refuses to add messages to it.");
 	pr_found_advice(checkup, "The operator names another stream in the URL of the sink.");
 }
@@ -108,6 +125,8 @@ void pr_redis_probe(struct pr_redis_connection *conn, const char *stream,
 				  : NULL;
 	if (reply)
 		judge_type(stream, reply, checkup);
+	else if (answered && named)
+		pr_found_skipped(checkup, err.text, NULL);
 	freeReplyObject(reply);
 	pr_redis_disconnect(conn);
 }

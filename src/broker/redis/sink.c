@@ -15,6 +15,7 @@
  *    because of the message or its stream is FAILED.
  */
 #include "sink/sink.h"
+#include "base/assert.h"
 #include "base/time.h"
 #include "broker/redis/connection.h"
 #include "sink/attributes.h"
@@ -37,20 +38,20 @@ struct redis_sink {
 	struct pr_buf name;
 };
 
-/* A message in its transaction. */
+/* A message of the transaction. */
 struct sent {
 	postroom_delivery *item;
-	bool by_name; /* refused for the name of its stream */
+	bool by_name; /* refused because of the name of its stream */
 };
 
 struct batch {
 	struct sent *sent;
 	size_t count;
-	size_t queued; /* taken into the transaction */
+	size_t queued; /* accepted into the transaction */
 	size_t refused;
 };
 
-/* Redis takes any bytes for a name. */
+/* Redis accepts any bytes in a name. */
 static const struct pr_target_rule name_rule = { .max = 0 };
 
 struct words {
@@ -61,6 +62,7 @@ struct words {
 
 static void add_word(struct words *words, const char *text, size_t len)
 {
+	pr_assert(words->count < WORDS_MAX);
 	words->text[words->count] = text;
 	words->len[words->count++] = len;
 }
@@ -85,7 +87,7 @@ static void put_message(struct redis_sink *redis, const postroom_delivery *item)
 	add_word(&words, "*", 1);
 	snprintf(attempt, sizeof(attempt), "%d", item->attempt);
 	pr_rfc3339(item->created_at_us, created);
-	/* The same fields each time: Redis keeps their names once then. */
+	/* Redis stores the names once if all entries have the same fields. */
 	add_field(&words, "id", item->id);
 	add_field(&words, "namespace", item->ns);
 	add_field(&words, "topic", item->topic);
@@ -106,7 +108,7 @@ static void put_message(struct redis_sink *redis, const postroom_delivery *item)
 	pr_redis_put(&redis->conn, words.count, words.text, words.len);
 }
 
-/* Before a batch is sent again without those that were refused, some have a verdict. */
+/* False for a batch that is sent again without the refused messages, which have a verdict. */
 static bool all_untried(const postroom_delivery *items, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -116,7 +118,7 @@ static bool all_untried(const postroom_delivery *items, size_t count)
 	return true;
 }
 
-/* Of each item, whether it must wait for the next call; *ret is NULL when none has to. */
+/* Finds the items that must wait for the next call. *ret is NULL if there are none. */
 static int mark_held(const struct redis_sink *redis, postroom_delivery *items, size_t count,
 		     const struct pr_flight *flight, bool **ret, struct pr_err *err)
 {
@@ -138,10 +140,13 @@ static int mark_held(const struct redis_sink *redis, postroom_delivery *items, s
 	return POSTROOM_OK;
 }
 
-/* Every word has its length before it. */
+/* The protocol sends the length of every word before it. */
 static const struct pr_protocol protocol = { .name = "Redis" };
 
-/* Rejects those that cannot be sent; excuse() takes that back where it was not their turn. */
+/*
+ * Rejects messages that cannot be sent. release_followers() revokes that if an earlier message of
+ * the key was not delivered.
+ */
 static int reject(struct redis_sink *redis, postroom_delivery *items, size_t count,
 		  const struct pr_flight *flight, struct pr_err *err)
 {
@@ -158,7 +163,7 @@ static int reject(struct redis_sink *redis, postroom_delivery *items, size_t cou
 	return POSTROOM_OK;
 }
 
-/* At most half of the time there is, so that the answer comes within it. */
+/* Waits at most half of the timeout, so that the answer comes in time. */
 static void put_wait(struct redis_sink *redis, const struct pr_flight *flight)
 {
 	int64_t half_ms = flight->timeout_ms / 2 > 0 ? flight->timeout_ms / 2 : 1;
@@ -170,7 +175,7 @@ static void put_wait(struct redis_sink *redis, const struct pr_flight *flight)
 	pr_redis_put(&redis->conn, 3, (const char *[]){ "WAIT", replicas, limit }, NULL);
 }
 
-/* Puts the transaction into the buffer. Nothing of it has left when this fails. */
+/* Puts the transaction into the buffer. On failure, nothing of it was sent. */
 static int put_transaction(struct redis_sink *redis, postroom_delivery *items, size_t count,
 			   const struct pr_flight *flight, struct batch *batch, struct pr_err *err)
 {
@@ -233,7 +238,7 @@ static bool is_about_name(const char *error)
 	return begins_with_one_of(error, codes);
 }
 
-/* An error names the stream too: with a template in the URL there are many. */
+/* Errors name the stream, because a template in the URL has many. */
 static void set_refused(struct redis_sink *redis, postroom_delivery *item, postroom_verdict verdict,
 			const char *error, const struct pr_flight *flight)
 {
@@ -271,7 +276,7 @@ static void judge_reply(struct redis_sink *redis, struct batch *batch, struct se
 	set_refused(redis, sent->item, verdict, reply->str, flight);
 }
 
-/* The rest, of which nothing is known but this. together: one of them may be the cause. */
+/* Judges the remaining messages. together: one of them may be the cause. */
 static void judge_rest(struct batch *batch, const struct pr_flight *flight, bool together,
 		       const char *reason)
 {
@@ -298,7 +303,7 @@ static void judge_exec(struct redis_sink *redis, struct batch *batch, const redi
 		}
 		return;
 	}
-	/* EXECABORT: none of it was done, so that those without fault of their own stay UNTRIED. */
+	/* EXECABORT: nothing was written, so messages that were not refused stay UNTRIED. */
 	if (batch->refused > 0)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR)
@@ -308,7 +313,7 @@ static void judge_exec(struct redis_sink *redis, struct batch *batch, const redi
 		judge_rest(batch, flight, false, "EXEC was not answered by a list");
 }
 
-/* A name that is refused where others are taken is no outage. */
+/* A refused name is not an outage if others are accepted. */
 static void judge_names(struct batch *batch)
 {
 	for (size_t i = 0; i < batch->count && batch->queued > 0; i++) {
@@ -317,7 +322,7 @@ static void judge_names(struct batch *batch)
 	}
 }
 
-/* In the stream, but not known to be where it has to be as well. */
+/* The messages are in the stream, but perhaps not on the replicas. */
 static void mark_unconfirmed(struct batch *batch, const struct pr_flight *flight,
 			     const char *reason)
 {
@@ -327,7 +332,7 @@ static void mark_unconfirmed(struct batch *batch, const struct pr_flight *flight
 	}
 }
 
-/* Known to be where they have to be. */
+/* The messages are in the stream, and on the replicas if they must be. */
 static void mark_delivered(struct batch *batch, const struct pr_flight *flight)
 {
 	for (size_t i = 0; i < batch->count; i++) {
@@ -407,7 +412,7 @@ static void release_followers(postroom_delivery *items, size_t count,
 }
 
 /* Some were not delivered only because others were refused, not because of the server. */
-static bool has_innocents(const struct batch *batch)
+static bool has_unblamed(const struct batch *batch)
 {
 	bool found = false;
 
@@ -420,8 +425,8 @@ static bool has_innocents(const struct batch *batch)
 }
 
 /*
- * One transaction of those that are UNTRIED. A failure is an error that they share, and
- * nothing has been sent; *ret_again says that there is reason for another one.
+ * Sends the UNTRIED messages in one transaction. On failure nothing was sent, and the error applies
+ * to all of them. *ret_again: another transaction can deliver some of them.
  */
 static int publish_batch(struct redis_sink *redis, postroom_delivery *items, size_t count,
 			 const struct pr_flight *flight, bool *ret_again, struct pr_err *err)
@@ -441,11 +446,11 @@ static int publish_batch(struct redis_sink *redis, postroom_delivery *items, siz
 	redis->conn.in_flight = true;
 	status = read_replies(redis, &batch, flight, until_us, err);
 	redis->conn.in_flight = false;
-	/* A transaction with a refusal in it is done in no case. */
+	/* A transaction that contains a refused command is never executed. */
 	if (status < 0 && batch.refused == 0)
 		judge_rest(&batch, flight,
 			   status == POSTROOM_UNAVAILABLE && err->native != ETIMEDOUT, err->text);
-	*ret_again = has_innocents(&batch);
+	*ret_again = has_unblamed(&batch);
 	if (status < 0)
 		pr_redis_disconnect(&redis->conn);
 	return POSTROOM_OK;
@@ -460,7 +465,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 	int status = POSTROOM_OK;
 
 	(void)err;
-	/* A transaction is in its hands as a whole; the rest is for the next call. */
+	/* A whole transaction is in flight at once, so the rest waits for the next call. */
 	count = pr_flight_most(flight, count);
 	while (count > 0 && again && status == POSTROOM_OK && pr_flight_may_begin(flight))
 		status = publish_batch(redis, items, count, flight, &again, &failure);
@@ -479,7 +484,7 @@ static int publish(struct pr_sink *sink, postroom_delivery *items, size_t count,
 	return POSTROOM_OK;
 }
 
-static int open_redis(struct pr_sink *sink, struct pr_err *err)
+static int open_sink(struct pr_sink *sink, struct pr_err *err)
 {
 	struct redis_sink *redis = (struct redis_sink *)sink;
 
@@ -489,7 +494,7 @@ static int open_redis(struct pr_sink *sink, struct pr_err *err)
 					err);
 }
 
-static void close_redis(struct pr_sink *sink)
+static void close_sink(struct pr_sink *sink)
 {
 	struct redis_sink *redis = (struct redis_sink *)sink;
 
@@ -543,8 +548,8 @@ const struct pr_sink_ops pr_sink_redis = {
 	.server = true,
 	.size = sizeof(struct redis_sink),
 	.params = params,
-	.open = open_redis,
+	.open = open_sink,
 	.publish = publish,
 	.probe = probe,
-	.close = close_redis,
+	.close = close_sink,
 };

@@ -6,11 +6,13 @@
  *    until XACK: nothing is lost if we crash.
  * 2. Pending entries that never reached the caller (a broken connection, a wait that a stop has
  *    ended, a reply beyond the byte limit of a read) are requested again before new ones.
- * 3. Entries pending for longer than the lease, of any consumer, go to the first that asks.
+ * 3. Entries that are pending for longer than the lease, of any consumer, are claimed by the first
+ *    consumer that scans for them.
  * 4. A read that is abandoned while the server waits for entries closes the connection: no late
  *    reply can be mistaken for another.
  * 5. Only a script removes a consumer, after it has checked that nothing is pending for it.
  */
+#include "base/assert.h"
 #include "base/time.h"
 #include "broker/redis/connection.h"
 #include "broker/redis/entry.h"
@@ -21,34 +23,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_COUNT 16	/* entries to ask for before it is known how large they are */
-#define GROWTH 4	/* of that number from one read to the next */
-#define ANSWER_SHARES 2 /* the longest answer for several entries, in parts of source->bytes */
+#define FIRST_COUNT 16	/* entries to request before their size is known */
+#define GROWTH 4	/* factor by which that number may grow from read to read */
+#define ANSWER_SHARES 2 /* longest answer for several entries, in multiples of source->bytes */
 #define CLAIM_MAX 100
 #define ID_SIZE 48
-#define WORDS_AROUND 8 /* the ids of a command */
+#define WORDS_AROUND 8 /* words of a command beside the ids */
 #define SWEEPS_PER_LEASE 3
-#define DEAD_AFTER_LEASES 10 /* without a sign of life */
-#define TIDY_EVERY_MS ((int64_t)10 * 60 * 1000)
+#define DEAD_AFTER_LEASES 10 /* of inactivity */
+#define REMOVE_EVERY_MS ((int64_t)10 * 60 * 1000)
 
 struct redis_source {
 	struct pr_source source;
-	const char *group; /* NULL: the source's */
+	const char *group; /* NULL: the source's own */
 	struct pr_tls_files tls;
 	struct pr_redis_connection conn;
-	uint64_t connection; /* of these, the one that was looked back on */
-	char from[ID_SIZE];  /* what is ours behind this may not have been given out; "": all was */
-	char cursor[ID_SIZE]; /* where the search for what others have left goes on */
-	int64_t sweep_us;     /* when it begins anew */
-	int64_t tidy_us;
-	size_t count;	    /* how many entries may well be taken at once, by their size */
-	struct pr_buf held; /* ids of ID_SIZE each: given out, not acknowledged */
+	uint64_t connection;  /* number of the connection whose pending entries were reset */
+	char from[ID_SIZE];   /* entries after it may not have been returned; "": all were */
+	char cursor[ID_SIZE]; /* where the scan for abandoned entries continues */
+	int64_t sweep_us;     /* when the next scan begins */
+	int64_t remove_us;
+	size_t count;	    /* entries to request at once, by their size so far */
+	struct pr_buf held; /* ids of ID_SIZE each: returned and not acknowledged */
 	struct pr_buf scratch;
 };
 
-/* A command about some entries. */
+/* A command with the ids of entries. */
 struct about {
-	const char *const *head, *const *tail; /* end in NULL */
+	const char *const *head, *const *tail; /* words before and after the ids; end in NULL */
 	const char *(*id_at)(const void *list, size_t i);
 	const void *list;
 	size_t count;
@@ -98,6 +100,7 @@ static void put_about(struct redis_source *redis, const struct about *about)
 		words[count++] = about->id_at(about->list, i);
 	for (size_t i = 0; about->tail && about->tail[i]; i++)
 		words[count++] = about->tail[i];
+	pr_assert(count <= about->count + WORDS_AROUND);
 	pr_redis_put(&redis->conn, (int)count, words, NULL);
 	free(words);
 }
@@ -116,7 +119,7 @@ static int explain_refusal(const struct redis_source *redis, const char *answer,
 			  redis->conn.address.host, redis->conn.address.port, answer, advice);
 }
 
-/* For what may be an error; NULL: there is no answer. */
+/* Returns an answer, which may be an error. NULL: there is none. */
 static redisReply *read_reply(struct redis_source *redis, const struct pr_flight *flight,
 			      int64_t until_us, struct pr_err *err)
 {
@@ -152,8 +155,8 @@ static int make_group(struct redis_source *redis, const struct pr_flight *flight
 }
 
 /*
- * The answer to a command that needs the group. Where there is none, because the stream is
- * new or was deleted meanwhile, it is made, and *ret is NULL: there is nothing to read yet.
+ * Reads the answer to a command that needs the group. If there is no group, it is created, and *ret
+ * is NULL: there is nothing to read yet.
  */
 static int run_group_command(struct redis_source *redis, const struct pr_flight *flight,
 			     int64_t until_us, redisReply **ret, struct pr_err *err)
@@ -176,7 +179,7 @@ static int run_group_command(struct redis_source *redis, const struct pr_flight 
 	return status;
 }
 
-/* How many to ask for. An answer is in memory as a whole; that for one entry has no limit. */
+/* How many entries to request. A whole answer is in memory; that of one entry has no limit. */
 static size_t count_to_read(struct redis_source *redis, size_t limit)
 {
 	size_t count = limit < redis->count ? limit : redis->count;
@@ -194,10 +197,7 @@ static void learn_size(struct redis_source *redis, size_t bytes, size_t count)
 		redis->count = 1;
 }
 
-/*
- * Gives out entries as far as they may go; those of whom nothing is left but the id are
- * skipped. The rest is asked for again.
- */
+/* Adds entries up to the limits, and requests the rest again. Deleted entries have only an id. */
 static int add_entries(struct redis_source *redis, const redisReply *entries,
 		       struct pr_events *events, size_t limit, struct pr_err *err)
 {
@@ -246,8 +246,8 @@ static const char *entry_id(const void *list, size_t i)
 }
 
 /* Entries that were deleted while pending are never returned. */
-static int forget_deleted(struct redis_source *redis, redisReply *entries,
-			  const struct pr_flight *flight, struct pr_err *err)
+static int ack_deleted(struct redis_source *redis, redisReply *entries,
+		       const struct pr_flight *flight, struct pr_err *err)
 {
 	const char *head[] = { "XACK", stream_of(redis), group_of(redis), NULL };
 	struct about about = { .head = head, .id_at = entry_id, .list = entries };
@@ -269,7 +269,7 @@ static int forget_deleted(struct redis_source *redis, redisReply *entries,
 	return reply ? POSTROOM_OK : err->status;
 }
 
-/* Entries of ours that the caller may not have, from redis->from on. */
+/* Reads our pending entries after redis->from, which the caller may not have received. */
 static int read_own(struct redis_source *redis, struct pr_events *events, size_t limit,
 		    const struct pr_flight *flight, struct pr_err *err)
 {
@@ -297,14 +297,13 @@ static int read_own(struct redis_source *redis, struct pr_events *events, size_t
 			 entry_id(entries, entries->elements - 1));
 		status = add_entries(redis, entries, events, limit, err);
 		if (status == POSTROOM_OK)
-			status = forget_deleted(redis, entries, flight, err);
+			status = ack_deleted(redis, entries, flight, err);
 	}
 	freeReplyObject(reply);
 	return status;
 }
 
-/* Claims entries that others had for longer than the lease; a few at a time, until all were
- * scanned. */
+/* Claims some entries that other consumers have had for longer than the lease. */
 static int read_abandoned(struct redis_source *redis, struct pr_events *events, size_t limit,
 			  const struct pr_flight *flight, struct pr_err *err)
 {
@@ -372,8 +371,8 @@ static int read_new(struct redis_source *redis, struct pr_events *events, size_t
 	return status;
 }
 
-/* Removes a consumer without pending entries: our own, or one that has been silent for long. */
-static const char tidy_script[] =
+/* Removes a consumer without pending entries: our own, or one that has been inactive for long. */
+static const char remove_script[] =
 	"for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do "
 	"local f = {} "
 	"for i = 1, #c, 2 do f[c[i]] = c[i + 1] end "
@@ -386,18 +385,18 @@ static void put_remove_script(struct redis_source *redis, const char *own)
 
 	snprintf(idle, sizeof(idle), "%" PRId64, redis->source.lease_ms * DEAD_AFTER_LEASES);
 	pr_redis_put(&redis->conn, 7,
-		     (const char *[]){ "EVAL", tidy_script, "1", stream_of(redis), group_of(redis),
-				       idle, own },
+		     (const char *[]){ "EVAL", remove_script, "1", stream_of(redis),
+				       group_of(redis), idle, own },
 		     NULL);
 }
 
-/* A server without scripts, or where we may not run them, keeps its dead consumers. */
+/* Without permission to run scripts, inactive consumers stay on the server. */
 static int remove_dead_consumers(struct redis_source *redis, const struct pr_flight *flight,
 				 struct pr_err *err)
 {
 	redisReply *reply;
 
-	redis->tidy_us = pr_mono_us() + TIDY_EVERY_MS * 1000;
+	redis->remove_us = pr_mono_us() + REMOVE_EVERY_MS * 1000;
 	put_remove_script(redis, "");
 	reply = read_reply(redis, flight, answer_by(flight), err);
 	freeReplyObject(reply);
@@ -418,7 +417,7 @@ static int begin_session(struct redis_source *redis, const struct pr_flight *fli
 	return POSTROOM_OK;
 }
 
-/* Reads what is next in turn; *ret_new: these were new entries. */
+/* Reads pending, abandoned or new entries, in this order. *ret_new: new entries were requested. */
 static int read_next(struct redis_source *redis, struct pr_events *events, size_t limit,
 		     const struct pr_flight *flight, bool *ret_new, struct pr_err *err)
 {
@@ -427,16 +426,13 @@ static int read_next(struct redis_source *redis, struct pr_events *events, size_
 		return read_own(redis, events, limit, flight, err);
 	if (pr_mono_us() >= redis->sweep_us)
 		return read_abandoned(redis, events, limit, flight, err);
-	if (pr_mono_us() >= redis->tidy_us)
+	if (pr_mono_us() >= redis->remove_us)
 		return remove_dead_consumers(redis, flight, err);
 	*ret_new = true;
 	return read_new(redis, events, limit, flight, err);
 }
 
-/*
- * The entries are larger than those before. They are written down as ours by now: on a new
- * connection they are asked for one by one, and then more at a time, by their size.
- */
+/* Larger entries than before are pending for us now. A new connection requests them one by one. */
 static int ask_for_fewer(struct redis_source *redis, const struct pr_flight *flight,
 			 struct pr_err *err)
 {
@@ -517,19 +513,19 @@ static int keep_redis(struct pr_source *source, const struct pr_events *events,
 	return events->count > 0 ? run_for_ids(redis, &about, flight, err) : POSTROOM_OK;
 }
 
-static int open_redis(struct pr_source *source, struct pr_err *err)
+static int open_source(struct pr_source *source, struct pr_err *err)
 {
 	struct redis_source *redis = (struct redis_source *)source;
 
 	if (!source->url.path[0])
 		return pr_err_set(err, POSTROOM_SINK,
-				  "redis: which stream is to be read? Write it behind the host, as "
-				  "in %s",
+				  "redis: the URL names no stream; write it after the host, as in "
+				  "%s",
 				  source->ops->example);
 	if (redis->group && !redis->group[0])
 		return pr_err_set(err, POSTROOM_SINK,
-				  "redis: group is empty; leave it out, and the handler's name is "
-				  "taken");
+				  "redis: group must not be empty; without it, the group is the "
+				  "handler's name");
 	redis->count = FIRST_COUNT;
 	redis->conn.reads = true;
 	snprintf(redis->cursor, sizeof(redis->cursor), "0-0");
@@ -537,7 +533,7 @@ static int open_redis(struct pr_source *source, struct pr_err *err)
 					&redis->tls, err);
 }
 
-/* As if it had been pending since 1970: the next consumer that scans takes it over. */
+/* Makes our entries look pending since 1970, so that the next consumer that scans claims them. */
 static void release_pending(struct redis_source *redis)
 {
 	const char *head[] = {
@@ -550,7 +546,7 @@ static void release_pending(struct redis_source *redis)
 		put_about(redis, &about);
 }
 
-static void close_redis(struct pr_source *source)
+static void close_source(struct pr_source *source)
 {
 	struct redis_source *redis = (struct redis_source *)source;
 	struct pr_err ignored;
@@ -592,9 +588,9 @@ const struct pr_source_ops pr_source_redis = {
 	.example = "redis://localhost:6379/orders",
 	.size = sizeof(struct redis_source),
 	.params = params,
-	.open = open_redis,
+	.open = open_source,
 	.read = read_redis,
 	.ack = ack_redis,
 	.keep = keep_redis,
-	.close = close_redis,
+	.close = close_source,
 };

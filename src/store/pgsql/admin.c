@@ -9,7 +9,7 @@
  * 3. The history of failed attempts leaves with its row, in the same statement.
  */
 #include "base/time.h"
-#include "store/pgsql/pgsql.h"
+#include "store/pgsql/statements.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,15 +81,15 @@ static const struct old dead_rows = { "postroom_inbox", "status = 'dead'", "upda
 static const struct old completed_rows = { "postroom_inbox", "status = 'completed'", "updated_at",
 					   "updated_at" };
 
-static int purge_old(struct pgsql_store *store, const struct old *old,
-		     const postroom_filter *filter, int32_t limit, bool alone, int64_t *ret,
-		     struct pr_err *err)
+static int purge_old(struct pgsql_store *store, const struct old *old, const struct pr_purge *purge,
+		     int64_t *ret, struct pr_err *err)
 {
+	const postroom_filter *filter = purge->filter;
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	PR_CLEANUP_QUERY struct pr_query query = { .mark = '$' };
 	bool inbox = filter->table == POSTROOM_INBOX;
 
-	pr_query_text(&query, PG_ALONE("@"), alone ? "t" : "f");
+	pr_query_text(&query, PG_ALONE("@"), purge->exclusive ? "t" : "f");
 	pr_query_put(&query, "old AS MATERIALIZED (SELECT ctid FROM {schema}");
 	pr_query_put(&query, old->table);
 	pr_query_put(&query, " WHERE (SELECT mine FROM turn) AND ");
@@ -99,7 +99,7 @@ static int purge_old(struct pgsql_store *store, const struct old *old,
 			old->since);
 	pr_query_put(&query, " ORDER BY ");
 	pr_query_put(&query, old->order);
-	pr_query_number(&query, " LIMIT @::int FOR UPDATE SKIP LOCKED), ", limit);
+	pr_query_number(&query, " LIMIT @::int FOR UPDATE SKIP LOCKED), ", purge->limit);
 	pr_query_put(&query, "gone AS (DELETE FROM {schema}");
 	pr_query_put(&query, old->table);
 	pr_query_put(&query, " WHERE ctid = ANY (ARRAY(SELECT ctid FROM old)) RETURNING ");
@@ -120,96 +120,80 @@ static int purge_old(struct pgsql_store *store, const struct old *old,
 	return POSTROOM_OK;
 }
 
-int pr_pgsql_purge(struct postroom_store *base, const postroom_filter *filter, int32_t limit,
-		   bool alone, int64_t *ret, struct pr_err *err)
+static int purge_rows(struct pgsql_store *store, const struct pr_purge *purge, int64_t *ret,
+		      struct pr_err *err)
 {
-	struct pgsql_store *store = pgsql_store(base);
+	const postroom_filter *filter = purge->filter;
+	struct pr_purge rest = *purge;
 	bool dead = pr_filter_is(filter, "dead"), inbox = filter->table == POSTROOM_INBOX;
 	const struct old *old = inbox ? (dead ? &dead_rows : &completed_rows) :
 				dead  ? &dead_messages :
 					&delivered_messages;
 	int64_t more = 0;
-	int status = pr_pgsql_force_index_scans(store, err);
+	int status = purge_old(store, old, purge, ret, err);
 
-	if (status >= 0)
-		status = purge_old(store, old, filter, limit, alone, ret, err);
 	if (status < 0)
 		return status;
 	if (dead)
 		return *ret > 0 ? unblock_others(store, pr_filter_table(filter)) : POSTROOM_OK;
-	if (inbox || *ret == limit)
+	if (inbox || *ret == purge->limit)
 		return POSTROOM_OK;
-	status = purge_old(store, &history, filter, limit - (int32_t)*ret, alone, &more, err);
+	rest.limit -= (int32_t)*ret;
+	status = purge_old(store, &history, &rest, &more, err);
 	if (status >= 0)
 		*ret += more;
 	/* Rows of the first table stay deleted; the next call continues with the second. */
 	return *ret > 0 ? POSTROOM_OK : status;
 }
 
-/* A key is known as long as its message is there, however old. */
-#define FORGET                                                                                     \
-	PG_ALONE("@") "old AS MATERIALIZED (SELECT ctid FROM {schema}postroom_dedupe AS t "        \
-	"WHERE (SELECT mine FROM turn) "                                                           \
-	"AND (SELECT true FROM {schema}postroom_outbox AS o WHERE o.namespace = t.namespace "      \
-	"AND o.topic = t.topic AND o.dedupe_key = t.dedupe_key LIMIT 1) IS NULL"
-
-int pr_pgsql_purge_dedupe_keys(struct postroom_store *base, int64_t older_than_ms, int32_t limit, bool alone,
-		    int64_t *ret, struct pr_err *err)
+static int purge_dedupe_keys(struct pgsql_store *store, const struct pr_purge *purge, int64_t *ret,
+			     struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
-	PR_CLEANUP_QUERY struct pr_query query = { .mark = '$' };
-	int status = pr_pgsql_force_index_scans(pgsql_store(base), err);
+	struct pgsql_params params = { 0 };
 
-	if (status < 0)
-		return status;
-	pr_query_text(&query, FORGET, alone ? "t" : "f");
-	pr_query_number(&query, " AND created_at <= " PG_BEFORE("@"), older_than_ms);
-	pr_query_number(&query,
-			" ORDER BY created_at LIMIT @::int FOR UPDATE SKIP LOCKED) "
-			"DELETE FROM {schema}postroom_dedupe "
-			"WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))",
-			limit);
-	result = pr_pgsql_ask(pgsql_store(base), NULL, &query, "forgetting dedupe keys", err);
+	pr_sql_bind_purge_dedupe_keys(&params, purge->exclusive, purge->filter->older_than_ms,
+				      purge->limit);
+	result = pr_sql_run(store, &pr_sql_purge_dedupe_keys, &params, err);
 	if (!result)
 		return err->status;
 	*ret = atoll(PQcmdTuples(result));
 	return POSTROOM_OK;
 }
 
-/*
- * A delayed message that was never tried is not old (TRAPS 34); a delayed one that is due is as old
- * as its due time.
- */
-#define COUNTS                                                                                     \
-	"count(*) FILTER (WHERE status = 'pending'), "                                             \
-	"count(*) FILTER (WHERE status IN ('processing', 'active')), "                             \
-	"count(*) FILTER (WHERE status = 'pending' AND attempts > 0), "                            \
-	"count(*) FILTER (WHERE status IN ('delivered', 'completed')), "                           \
-	"count(*) FILTER (WHERE status = 'dead'), "                                                \
-	PG_TIME("clock_timestamp()") ", "                                                          \
-	PG_TIME("min(CASE WHEN status IN ('processing', 'active') "                                \
-		"OR (status = 'pending' AND claims > 0) "                                          \
-		"THEN created_at WHEN status = 'pending' AND next_attempt_at <= "                  \
-		"clock_timestamp() THEN greatest(created_at, next_attempt_at) END)") " "
+int pr_pgsql_purge(struct postroom_store *base, const struct pr_purge *purge, int64_t *ret,
+		   struct pr_err *err)
+{
+	struct pgsql_store *store = pgsql_store(base);
+	int status = pr_pgsql_force_index_scans(store, err);
+
+	if (status < 0)
+		return status;
+	switch (purge->of) {
+	case PR_PURGE_DEDUPE_KEYS:
+		return purge_dedupe_keys(store, purge, ret, err);
+	case PR_PURGE_ATTEMPTS:
+		return pr_pgsql_purge_attempts(store, pr_filter_table(purge->filter), purge->limit,
+					       ret, err);
+	default:
+		return purge_rows(store, purge, ret, err);
+	}
+}
 
 int pr_pgsql_stats(struct postroom_store *base, const postroom_filter *filter, postroom_counts *ret,
 		   postroom_topic_fn fn, void *context, struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
-	PR_CLEANUP_QUERY struct pr_query query = { .mark = '$' };
+	struct pgsql_params params = { 0 };
+	const struct pgsql_filter with = { .filter = filter,
+					   .words = pr_pgsql_words(filter),
+					   .with_status = true };
 	bool inbox = filter->table == POSTROOM_INBOX;
 	postroom_counts total = { .oldest_age_us = -1 };
 
-	pr_query_put(&query, inbox ? "SELECT NULL, handler_name, " COUNTS
-				     "FROM {schema}postroom_inbox WHERE " :
-				     "SELECT namespace, topic, " COUNTS
-				     "FROM {schema}postroom_messages WHERE ");
-	pr_query_put(&query, pr_pgsql_condition(filter->status));
-	pr_query_put(&query, "true");
-	pr_query_filter(&query, filter, pr_pgsql_words(filter), "updated_at");
-	pr_query_put(&query, " GROUP BY 1, 2 ORDER BY 1, 2");
-	result = pr_pgsql_ask(pgsql_store(base), NULL, &query,
-			      inbox ? "counting the inbox" : "counting messages", err);
+	result = pr_sql_run_filtered(pgsql_store(base),
+				     inbox ? &pr_sql_stats_inbox : &pr_sql_stats_outbox, &params,
+				     &with, err);
 	if (!result)
 		return err->status;
 	for (int row = 0; row < PQntuples(result); row++) {
@@ -232,4 +216,18 @@ int pr_pgsql_stats(struct postroom_store *base, const postroom_filter *filter, p
 	}
 	*ret = total;
 	return POSTROOM_OK;
+}
+
+int pr_pgsql_withdraw(struct pgsql_store *store, const char *ids, struct pr_buf *ret_ids,
+		      struct pr_err *err)
+{
+	struct pgsql_params params = { 0 };
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+
+	pr_sql_bind_withdraw(&params, ids);
+	result = pr_sql_run(store, &pr_sql_withdraw, &params, err);
+	if (!result)
+		return err->status;
+	pr_buf_puts(ret_ids, PQgetvalue(result, 0, 0));
+	return ret_ids->failed ? pr_err_nomem(err) : POSTROOM_OK;
 }

@@ -12,6 +12,7 @@
 #include "store/pgsql/box.h"
 
 #include "base/time.h"
+#include "store/pgsql/statements.h"
 
 #include <postroom/libpq.h>
 #include <stdio.h>
@@ -19,20 +20,6 @@
 #include <string.h>
 
 #define TRIES 50
-
-#define INSERT_ONE                                                                                 \
-	"INSERT INTO {schema}postroom_outbox (" PG_BOX_COLUMNS ") "                                \
-	"SELECT $1::uuid, $2, $3, $4::text, $5::uuid, $6, $7, $8, $9::jsonb, $10::jsonb, "         \
-	"$11::bytea, now.at + $12::bigint * interval '1 microsecond', now.at, now.at "             \
-	"FROM (SELECT clock_timestamp()) AS now(at)" PG_BOX_ON_CONFLICT
-
-#define FIND                                                                                       \
-	"SELECT id, " PG_BOX_MAY_COMPARE " FROM {schema}postroom_dedupe "                          \
-	"WHERE namespace = $1 AND topic = $2 AND dedupe_key = $3"
-
-#define COMPARE                                                                                    \
-	"SELECT payload IS DISTINCT FROM $2::jsonb OR body IS DISTINCT FROM $3::bytea "            \
-	"FROM {schema}postroom_outbox WHERE id = $1::uuid"
 
 static int fail_box(struct pgsql_box *box, const PGresult *result, struct pr_err *err)
 {
@@ -76,11 +63,11 @@ static int check_connection(struct pgsql_box *box, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-PGresult *pr_pgsql_box_run(struct pgsql_box *box, const char *sql,
+PGresult *pr_pgsql_box_run(struct pgsql_box *box, const struct pgsql_sql *statement,
 			   const struct pgsql_params *params, struct pr_err *err)
 {
 	PR_CLEANUP_BUF struct pr_buf text = { 0 };
-	const char *at;
+	const char *sql = statement->text, *at;
 	PGresult *result;
 
 	for (; (at = strstr(sql, "{schema}")); sql = at + 8) {
@@ -108,8 +95,7 @@ static int check_tables(struct pgsql_box *box, struct pr_err *err)
 
 	if (box->found)
 		return POSTROOM_OK;
-	found = pr_pgsql_box_run(box, "SELECT to_regclass('{schema}postroom_outbox')",
-				 &(struct pgsql_params){ 0 }, err);
+	found = pr_pgsql_box_run(box, &pr_sql_outbox_exists, &(struct pgsql_params){ 0 }, err);
 	if (!found)
 		return err->status;
 	if (PQgetisnull(found, 0, 0))
@@ -133,14 +119,6 @@ int pr_pgsql_box_begin(struct pgsql_box *box, const char *doing, struct pr_err *
 	return status < 0 ? status : check_tables(box, err);
 }
 
-static void add_bytes(struct pgsql_params *params, struct pr_span bytes)
-{
-	/* A value of no length must not be NULL, which means something else. */
-	params->values[params->count] = bytes.data && bytes.len == 0 ? "" : bytes.data;
-	params->lengths[params->count] = (int)bytes.len;
-	params->formats[params->count++] = 1;
-}
-
 /* POSTROOM_DUPLICATE with the receipt filled, or POSTROOM_NOT_FOUND. */
 static int find_first(struct pgsql_box *box, const struct pr_prepared *message,
 		      postroom_receipt *receipt, struct pr_err *err)
@@ -149,10 +127,8 @@ static int find_first(struct pgsql_box *box, const struct pr_prepared *message,
 	PR_CLEANUP_BUF struct pr_buf payload = { 0 };
 	struct pgsql_params by_key = { 0 }, by_id = { 0 };
 
-	pr_pgsql_text(&by_key, message->ns);
-	pr_pgsql_text(&by_key, message->topic);
-	pr_pgsql_text(&by_key, message->dedupe_key);
-	found = pr_pgsql_box_run(box, FIND, &by_key, err);
+	pr_sql_bind_find_duplicate(&by_key, message->ns, message->topic, message->dedupe_key);
+	found = pr_pgsql_box_run(box, &pr_sql_find_duplicate, &by_key, err);
 	if (!found)
 		return err->status;
 	if (PQntuples(found) == 0)
@@ -165,10 +141,8 @@ static int find_first(struct pgsql_box *box, const struct pr_prepared *message,
 	pr_buf_append(&payload, message->payload.data, message->payload.len);
 	if (payload.failed)
 		return pr_err_nomem(err);
-	pr_pgsql_text(&by_id, receipt->id);
-	pr_pgsql_text(&by_id, payload.data);
-	add_bytes(&by_id, message->body);
-	differs = pr_pgsql_box_run(box, COMPARE, &by_id, err);
+	pr_sql_bind_compare_duplicate(&by_id, receipt->id, payload.data, message->body);
+	differs = pr_pgsql_box_run(box, &pr_sql_compare_duplicate, &by_id, err);
 	if (!differs)
 		return err->status;
 	receipt->differs = PQntuples(differs) == 1 && strcmp(PQgetvalue(differs, 0, 0), "t") == 0;
@@ -188,19 +162,11 @@ static int insert_once(struct pgsql_box *box, const struct pr_prepared *message,
 	pr_buf_append(&payload, message->payload.data, message->payload.len);
 	if (payload.failed)
 		return pr_err_nomem(err);
-	pr_pgsql_text(&params, receipt->id);
-	pr_pgsql_text(&params, message->ns);
-	pr_pgsql_text(&params, message->topic);
-	pr_pgsql_text(&params, message->key);
-	pr_pgsql_text(&params, message->tenant_id);
-	pr_pgsql_text(&params, message->dedupe_key);
-	pr_pgsql_text(&params, message->correlation_id);
-	pr_pgsql_text(&params, message->content_type);
-	pr_pgsql_text(&params, message->headers);
-	pr_pgsql_text(&params, payload.data);
-	add_bytes(&params, message->body);
-	pr_pgsql_number(&params, message->due_offset_us);
-	inserted = pr_pgsql_box_run(box, INSERT_ONE, &params, err);
+	pr_sql_bind_enqueue(&params, receipt->id, message->ns, message->topic, message->key,
+			    message->tenant_id, message->dedupe_key, message->correlation_id,
+			    message->content_type, message->headers, payload.data, message->body,
+			    message->due_offset_us);
+	inserted = pr_pgsql_box_run(box, &pr_sql_enqueue, &params, err);
 	if (!inserted)
 		return err->status;
 	return PQntuples(inserted) == 1 && PG_BOX_IS_NEW(inserted, 0) ? POSTROOM_OK :
@@ -225,7 +191,7 @@ int pr_pgsql_box_insert(struct pgsql_box *box, const postroom_message *message,
 			return status;
 	}
 	return pr_err_set(err, POSTROOM_BUSY,
-			  "enqueue: the dedupe key \"%s\" comes and goes; try again",
+			  "enqueue: transactions keep adding and removing \"%s\"; try again",
 			  prepared.dedupe_key);
 }
 

@@ -5,19 +5,8 @@
 
 #include "store/pgsql/pgsql.h"
 
-/* Columns of a message, in the order of the statements' parameters. */
-#define PG_BOX_COLUMNS                                                                             \
-	"id, namespace, topic, key, tenant_id, dedupe_key, correlation_id, content_type, "         \
-	"headers, payload, body, next_attempt_at, created_at, updated_at"
-
-#define PG_BOX_ON_CONFLICT                                                                         \
-	" ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING "     \
-	"RETURNING id, status = 'pending'"
-/* Not so: the first of its key was leaving at that moment, and the row is a note of it. */
+/* False: see sql/enqueue.sql. */
 #define PG_BOX_IS_NEW(inserted, row) (*PQgetvalue(inserted, row, 1) == 't')
-
-/* True for roles that may read payloads: only they can compare two messages. */
-#define PG_BOX_MAY_COMPARE "has_column_privilege('{schema}postroom_outbox', 'payload', 'SELECT')"
 
 #define PG_BOX_ARRAYS 13
 
@@ -36,8 +25,9 @@ struct pgsql_box {
  */
 int pr_pgsql_box_begin(struct pgsql_box *box, const char *doing, struct pr_err *err);
 
-/* Runs sql with {schema} filled in. NULL with err filled. */
-PGresult *pr_pgsql_box_run(struct pgsql_box *box, const char *sql,
+/* NULL with err filled. */
+struct pgsql_sql;
+PGresult *pr_pgsql_box_run(struct pgsql_box *box, const struct pgsql_sql *sql,
 			   const struct pgsql_params *params, struct pr_err *err);
 
 /* One message, as often as it takes. POSTROOM_OK or POSTROOM_DUPLICATE, or a failure. */

@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "store/pgsql/array.h"
 #include "store/pgsql/box.h"
+#include "store/pgsql/statements.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,38 +20,6 @@
 /* One statement's share. */
 #define CHUNK_MESSAGES 1000
 #define CHUNK_BYTES ((size_t)4 * 1024 * 1024)
-
-/* A transaction must hold a lock on the table before it draws a seq: see low_water.c. */
-#define DRAW                                                                                       \
-	"WITH locked AS (INSERT INTO {schema}postroom_outbox (topic, payload) "                    \
-	"SELECT 'x', 'null' WHERE false) "                                                         \
-	"SELECT nextval('{schema}postroom_outbox_seq_seq') FROM generate_series(1, $1::bigint)"
-
-#define INSERT_MANY                                                                                \
-	"INSERT INTO {schema}postroom_outbox (seq, " PG_BOX_COLUMNS ") "                           \
-	"SELECT m.seq, m.id, m.namespace, m.topic, m.key, m.tenant_id, m.dedupe_key, "             \
-	"m.correlation_id, m.content_type, m.headers::jsonb, m.payload::jsonb, m.body, "           \
-	"now.at + m.due_offset * interval '1 microsecond', now.at, now.at "                        \
-	"FROM (SELECT clock_timestamp()) AS now(at), "                                             \
-	"unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[], "          \
-	"$7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bigint[], "           \
-	"$13::bigint[]) WITH ORDINALITY AS m(id, namespace, topic, key, tenant_id, "               \
-	"dedupe_key, correlation_id, content_type, headers, payload, body, due_offset, seq, n) "   \
-	"ORDER BY m.n" PG_BOX_ON_CONFLICT
-
-/* ANY (ARRAY[…]) is a look into the index for each; a plain join may read the whole table. */
-#define FIND_MANY                                                                                  \
-	"SELECT m.n, t.id, " PG_BOX_MAY_COMPARE " "                                                \
-	"FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY "                         \
-	"AS m(namespace, topic, dedupe_key, n) JOIN {schema}postroom_dedupe AS t "                 \
-	"ON t.namespace = ANY (ARRAY[m.namespace]) AND t.topic = ANY (ARRAY[m.topic]) "            \
-	"AND t.dedupe_key = ANY (ARRAY[m.dedupe_key]) ORDER BY m.n"
-
-#define COMPARE_MANY                                                                               \
-	"SELECT m.n FROM unnest($1::uuid[], $2::text[], $3::bytea[]) WITH ORDINALITY "             \
-	"AS m(id, payload, body, n) JOIN {schema}postroom_outbox AS t "                            \
-	"ON t.id = ANY (ARRAY[m.id]) "                                                             \
-	"WHERE t.payload <> m.payload::jsonb OR t.body IS DISTINCT FROM m.body"
 
 /* A message's place in the order of writing. */
 struct entry {
@@ -95,8 +64,8 @@ static int draw_seqs(struct bulk *bulk, struct pr_err *err)
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 
-	pr_pgsql_number(&params, (int64_t)bulk->count);
-	result = pr_pgsql_box_run(bulk->box, DRAW, &params, err);
+	pr_sql_bind_draw_seqs(&params, (int64_t)bulk->count);
+	result = pr_pgsql_box_run(bulk->box, &pr_sql_draw_seqs, &params, err);
 	if (!result)
 		return err->status;
 	for (size_t i = 0; i < bulk->count; i++)
@@ -156,13 +125,12 @@ static void begin_arrays(struct pgsql_box *box)
 		pr_buf_reset(&box->arrays[i]);
 }
 
-/* Runs sql with the first count arrays as its parameters. */
-static PGresult *run_arrays(struct pgsql_box *box, const char *sql, size_t count,
-			    struct pr_err *err)
+/* Runs sql with the first arrays as its parameters. */
+static PGresult *run_arrays(struct pgsql_box *box, const struct pgsql_sql *sql, struct pr_err *err)
 {
 	struct pgsql_params params = { 0 };
 
-	for (size_t i = 0; i < count; i++) {
+	for (int i = 0; i < sql->params; i++) {
 		pr_pgsql_text(&params, pr_pgsql_array_end(&box->arrays[i]));
 		if (box->arrays[i].failed) {
 			pr_err_nomem(err);
@@ -194,7 +162,7 @@ static int insert_free(struct bulk *bulk, struct entry *entries, size_t count, s
 		receipt->duplicate = receipt->differs = 0;
 		add_to_arrays(bulk->box->arrays, &prepared, receipt->id, entries[i].seq);
 	}
-	inserted = run_arrays(bulk->box, INSERT_MANY, PG_BOX_ARRAYS, err);
+	inserted = run_arrays(bulk->box, &pr_sql_enqueue_many, err);
 	if (!inserted)
 		return err->status;
 	/* They come back in the order they were written in, which is ours. */
@@ -209,12 +177,19 @@ static int insert_free(struct bulk *bulk, struct entry *entries, size_t count, s
 	return POSTROOM_OK;
 }
 
+/* Entries whose key has a first message already, by their index. */
+struct firsts {
+	size_t found[CHUNK_MESSAGES], count;
+	bool may_compare;
+};
+
 /* The first of each open entry's key, as far as it can be seen. */
-static int find_firsts(struct bulk *bulk, struct entry *entries, size_t count, size_t *found,
-		       size_t *ret_found, bool *ret_may_compare, struct pr_err *err)
+static int find_firsts(struct bulk *bulk, struct entry *entries, size_t count,
+		       struct firsts *firsts, struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pr_buf *arrays = bulk->box->arrays;
+	size_t *found = firsts->found;
 	size_t asked = 0;
 
 	begin_arrays(bulk->box);
@@ -226,10 +201,10 @@ static int find_firsts(struct bulk *bulk, struct entry *entries, size_t count, s
 		pr_pgsql_array_add_text(&arrays[1], entries[i].topic);
 		pr_pgsql_array_add_text(&arrays[2], entries[i].dedupe_key);
 	}
-	*ret_found = 0;
+	firsts->count = 0;
 	if (asked == 0)
 		return POSTROOM_OK;
-	result = run_arrays(bulk->box, FIND_MANY, 3, err);
+	result = run_arrays(bulk->box, &pr_sql_find_duplicates, err);
 	if (!result)
 		return err->status;
 	for (int row = 0; row < PQntuples(result); row++) {
@@ -239,28 +214,29 @@ static int find_firsts(struct bulk *bulk, struct entry *entries, size_t count, s
 		memcpy(receipt->id, PQgetvalue(result, row, 1), sizeof(receipt->id));
 		receipt->duplicate = 1;
 		entries[i].open = false;
-		*ret_may_compare = *PQgetvalue(result, row, 2) == 't';
+		firsts->may_compare = *PQgetvalue(result, row, 2) == 't';
 		/* In order, so that this overwrites only what has been read. */
-		found[(*ret_found)++] = i;
+		found[firsts->count++] = i;
 	}
 	return POSTROOM_OK;
 }
 
-static int compare_with_firsts(struct bulk *bulk, struct entry *entries, const size_t *found,
-			       size_t count, struct pr_err *err)
+static int compare_with_firsts(struct bulk *bulk, struct entry *entries,
+			       const struct firsts *firsts, struct pr_err *err)
 {
+	const size_t *found = firsts->found;
 	PR_CLEANUP_RESULT PGresult *differing = NULL;
 	struct pr_buf *arrays = bulk->box->arrays;
 	struct pr_prepared prepared;
 
 	begin_arrays(bulk->box);
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < firsts->count; i++) {
 		pr_message_prepare(&bulk->messages[entries[found[i]].index], &prepared);
 		pr_pgsql_array_add_text(&arrays[0], receipt_of(bulk, entries, found[i])->id);
 		pr_pgsql_array_add(&arrays[1], prepared.payload.data, prepared.payload.len);
 		pr_pgsql_array_add_bytes(&arrays[2], prepared.body.data, prepared.body.len);
 	}
-	differing = run_arrays(bulk->box, COMPARE_MANY, 3, err);
+	differing = run_arrays(bulk->box, &pr_sql_compare_duplicates, err);
 	if (!differing)
 		return err->status;
 	for (int row = 0; row < PQntuples(differing); row++)
@@ -272,14 +248,13 @@ static int compare_with_firsts(struct bulk *bulk, struct entry *entries, const s
 static int insert_chunk(struct bulk *bulk, struct entry *entries, size_t count, size_t *ret_at,
 			struct pr_err *err)
 {
-	size_t found[CHUNK_MESSAGES], found_count = 0;
-	bool may_compare = false;
+	struct firsts firsts = { .count = 0 };
 	int status = insert_free(bulk, entries, count, err);
 
 	if (status >= 0)
-		status = find_firsts(bulk, entries, count, found, &found_count, &may_compare, err);
-	if (status >= 0 && may_compare)
-		status = compare_with_firsts(bulk, entries, found, found_count, err);
+		status = find_firsts(bulk, entries, count, &firsts, err);
+	if (status >= 0 && firsts.may_compare)
+		status = compare_with_firsts(bulk, entries, &firsts, err);
 	/* The other transaction rolled back, or the row was purged: enqueue one by one until it is decided. */
 	for (size_t i = 0; status >= 0 && i < count; i++) {
 		if (!entries[i].open)

@@ -24,6 +24,7 @@
  *    than one part in HEAD_SHARE of the time, every REREAD_US at the latest, and
  *    at once when nothing is found behind the resume position.
  */
+#include "base/assert.h"
 #include "base/time.h"
 #include "store/pgsql/pgsql.h"
 #include "store/pgsql/array.h"
@@ -122,7 +123,7 @@
 	PG_FITTING("chosen", "seq") ", " CLAIM_THEM                                                \
 	"SELECT c.*, 0::bigint FROM claimed AS c"
 
-static const char *sql_of(enum pgsql_slot slot)
+const char *pr_pgsql_claim_sql(enum pgsql_slot slot)
 {
 	switch (slot) {
 	case PG_CLAIM_SCHEDULED:
@@ -267,7 +268,7 @@ static int build_path_claim(struct pgsql_store *store, const struct pr_claim *cl
 	    (path == PG_PATH_LANES && store->lanes.failed))
 		return pr_err_nomem(err);
 	path_claim->step = (struct pgsql_step){ .slot = slot,
-					    .sql = sql_of(slot),
+					    .sql = pr_pgsql_claim_sql(slot),
 					    .params = params,
 					    .binary = true };
 	return POSTROOM_OK;
@@ -511,8 +512,9 @@ static int unblock_dead_letter_keys(struct pgsql_store *store, const struct pr_t
 	return pr_pgsql_free_keys(store, table, batch->dead_letters, batch->dead_letter_count, err);
 }
 
-int pr_pgsql_claim(struct postroom_store *base, const struct pr_table *table,
-		   const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err)
+static int claim_alone(struct postroom_store *base, const struct pr_table *table,
+		       const struct pr_claim *claim, struct postroom_batch *batch,
+		       struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
 	int status = pr_pgsql_force_index_scans(store, err);
@@ -544,10 +546,13 @@ static int add_claim_step(struct pgsql_store *store, const struct pr_claim *clai
 		    int32_t limit, struct pgsql_settling *settling, struct pgsql_next *next,
 		    struct pr_err *err)
 {
-	struct pgsql_path_claim *path_claim = &next->path_claim[next->count++];
-	int status = build_path_claim(store, claim, path, limit, 0, path_claim, err);
+	struct pgsql_path_claim *path_claim;
+	int status;
 
-	settling->steps[settling->count++] = path_claim->step;
+	pr_assert(next->count < PG_ROTATING_PATHS);
+	path_claim = &next->path_claim[next->count++];
+	status = build_path_claim(store, claim, path, limit, 0, path_claim, err);
+	pr_pgsql_add_step(settling, path_claim->step);
 	return status;
 }
 
@@ -604,7 +609,7 @@ static int add_next_claim(struct pgsql_store *store, const struct pr_table *tabl
 	if (!claim->reclaim_expired || (table->lanes && store->none_expired))
 		return add_paths(store, table, claim, settling, next, err);
 	if (table->lanes && store->kind == PR_LEASE_LANE)
-		settling->steps[settling->count++] = pr_pgsql_taking_over(&settling->no_params);
+		pr_pgsql_add_step(settling, pr_pgsql_taking_over(&settling->no_params));
 	return add_claim_step(store, claim, PG_PATH_EXPIRED, 1, settling, next, err);
 }
 
@@ -618,6 +623,7 @@ static int read_settle_and_claim(struct pgsql_store *store, const struct pr_tabl
 	int64_t met;
 	int status;
 
+	pr_assert(settling->count >= next->count);
 	settling->count -= next->count;
 	for (size_t i = 0; i < next->count; i++) {
 		struct pgsql_path_claim *path_claim = &next->path_claim[i];
@@ -638,22 +644,29 @@ static int read_settle_and_claim(struct pgsql_store *store, const struct pr_tabl
 }
 
 int pr_pgsql_settle_and_claim(struct postroom_store *base, const struct pr_table *table,
-		  postroom_delivery *items, size_t count, const struct pr_policy *policy,
-		  const struct pr_claim *claim, struct postroom_batch *next, struct pr_err *err)
+			      const struct pr_settle *settle, const struct pr_claim *claim,
+			      struct postroom_batch *next, struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
-	struct pgsql_settling settling = { .items = items, .item_count = count };
+	struct pgsql_settling settling = { 0 };
 	struct pgsql_next asked = { 0 };
-	int status = pr_pgsql_force_index_scans(store, err);
 	bool lost;
+	int status;
 
+	if (!settle)
+		return claim_alone(base, table, claim, next, err);
+	if (!claim)
+		return pr_pgsql_settle(base, table, settle, err);
+	settling.items = settle->items;
+	settling.item_count = settle->count;
+	status = pr_pgsql_force_index_scans(store, err);
 	/* Now and then: who is always busy has to learn of a change as well. */
 	if (status >= 0 && table->lanes && claim->reclaim_expired)
 		status = pr_pgsql_check_lease_kind(store, &lost, err);
 	if (status >= 0 && table->lanes)
 		status = pr_pgsql_raise_low_water(store, table, &claim->scope, err);
 	if (status >= 0)
-		status = pr_pgsql_begin_settling(store, table, policy, &settling, err);
+		status = pr_pgsql_begin_settling(store, table, settle->policy, &settling, err);
 	if (status >= 0)
 		status = add_next_claim(store, table, claim, &settling, &asked, err);
 	if (status >= 0)

@@ -107,7 +107,7 @@ static int finish_connecting(struct pgsql_store *store, int64_t timeout_ms, bool
 	}
 }
 
-/* The name stands in literals and function bodies too, and a name is 63 bytes long. */
+/* The name is in literals and function bodies, too, and a name is 63 bytes long. */
 static int check_schema_name(const char *schema, struct pr_err *err)
 {
 	if (*schema && strlen(schema) < 64 && !strpbrk(schema, "'$\\{}"))
@@ -177,6 +177,19 @@ static int check_server(struct pgsql_store *store, const char *schema, struct pr
 	return POSTROOM_OK;
 }
 
+/* A statement ends on the server too: the end of our connection would not end its wait for a lock. */
+static int limit_statements(struct pgsql_store *store, int64_t query_ms, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	char sql[64];
+
+	if (!query_ms || store->pooled)
+		return POSTROOM_OK;
+	snprintf(sql, sizeof(sql), "SET statement_timeout = %lld", (long long)query_ms);
+	result = pr_pgsql_query(store, sql, NULL, DOING, err);
+	return result ? POSTROOM_OK : err->status;
+}
+
 /* Settings that libpq reads only now, and refuses. */
 static bool is_about_settings(const char *message)
 {
@@ -189,11 +202,16 @@ static void ignore_notice(void *context, const PGresult *notice)
 	(void)context, (void)notice;
 }
 
-static int connect_with(struct pgsql_store *store, const char *const *names,
-			const char *const *values, int64_t timeout_ms, bool finishing,
-			struct pr_err *err)
+/* The settings of a connection to one of the hosts. */
+struct connecting {
+	const char **names, **values; /* room for all options and the program's own */
+	bool finishing;
+};
+
+static int connect_with(struct pgsql_store *store, const struct connecting *with,
+			int64_t timeout_ms, struct pr_err *err)
 {
-	store->conn = PQconnectStartParams(names, values, 0);
+	store->conn = PQconnectStartParams(with->names, with->values, 0);
 	if (!store->conn)
 		return pr_err_nomem(err);
 	/* Verbose, so that a refusal carries its code. */
@@ -203,12 +221,13 @@ static int connect_with(struct pgsql_store *store, const char *const *names,
 		return refuse_url(store, PQerrorMessage(store->conn), err);
 	if (PQstatus(store->conn) == CONNECTION_BAD)
 		return pr_pgsql_fail(store->conn, NULL, store->shown, DOING, err);
-	return finish_connecting(store, timeout_ms, finishing, err);
+	return finish_connecting(store, timeout_ms, with->finishing, err);
 }
 
 static int connect_host(struct pgsql_store *store, const PQconninfoOption *options, size_t n,
-			const char **names, const char **values, bool finishing, struct pr_err *err)
+			const struct connecting *with, struct pr_err *err)
 {
+	const char **names = with->names, **values = with->values;
 	const char *timeout = value_of(options, "connect_timeout");
 	int64_t timeout_ms = timeout && atoi(timeout) > 0 ? atoi(timeout) * 1000LL : CONNECT_MS;
 	static const char *const lists[] = { "host", "hostaddr", "port" };
@@ -235,7 +254,7 @@ static int connect_host(struct pgsql_store *store, const PQconninfoOption *optio
 	values[count++] = "UTF8";
 	names[count] = NULL;
 	values[count] = NULL;
-	return connect_with(store, names, values, timeout_ms, finishing, err);
+	return connect_with(store, with, timeout_ms, err);
 }
 
 /* How many hosts there are to try, or 0 if the lists do not fit together. */
@@ -256,25 +275,27 @@ static int connect_any(struct pgsql_store *store, const PQconninfoOption *option
 {
 	size_t hosts = count_hosts(options);
 	int status = POSTROOM_UNAVAILABLE;
-	const char **names;
+	struct connecting with = { .finishing = config->finishing };
 	size_t room = 3;
 
 	for (const PQconninfoOption *option = options; option->keyword; option++)
 		room++;
-	names = reallocarray(NULL, 2 * room, sizeof(*names));
-	if (!names)
+	with.names = reallocarray(NULL, 2 * room, sizeof(*with.names));
+	if (!with.names)
 		return pr_err_nomem(err);
+	with.values = with.names + room;
 	if (hosts == 0)
 		status = refuse_url(store, "there must be as many ports as hosts, or one", err);
 	for (size_t n = 0; n < hosts && status == POSTROOM_UNAVAILABLE; n++) {
 		PQfinish(store->conn);
 		store->conn = NULL;
-		status = connect_host(store, options, n, names, names + room, config->finishing,
-				      err);
+		status = connect_host(store, options, n, &with, err);
 		if (status >= 0)
 			status = check_server(store, config->schema, err);
+		if (status >= 0)
+			status = limit_statements(store, config->query_ms, err);
 	}
-	free(names);
+	free(with.names);
 	return status;
 }
 

@@ -3,7 +3,8 @@
  * Runs the checks of doctor/pgsql.
  *
  * 1. A check reads in a read-only transaction of its own, which ends after seconds and waits
- *    for no lock longer than an instant: it blocks nobody, and one that fails spoils no other.
+ *    for no lock longer than an instant: it blocks no other session, and its
+ *    failure affects no other check.
  * 2. Every statement is bounded by a limit and goes by an index, whatever the statistics say.
  * 3. A check that the role may not make, or that takes too long, is skipped and never ok.
  * 4. Only a command that a check has marked as safe is ever run, and only for --fix.
@@ -16,24 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DOING "inspecting the database"
-
-#define BEGIN                                                                                      \
-	"BEGIN READ ONLY; SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '200ms'; "  \
-	"SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
+#define BEGIN PG_DOCTOR_BEGIN
+#define DOING PG_DOCTOR_DOING
 
 /* The columns of a check's result. */
 enum { LEVEL, TITLE, DETAIL, ADVICE, COMMAND, FIX, COLUMNS };
-
-struct pgsql_inspection {
-	struct pgsql_store *store;
-	const struct pr_inspection *what;
-	struct pr_checkup *checkup;
-	bool schema; /* all migrations of this program were applied */
-	bool tables; /* and the tables can be read */
-	const char *unreadable; /* why not */
-	bool sees_sessions;
-};
 
 static int64_t lesser(int64_t a, int64_t b)
 {
@@ -41,19 +29,21 @@ static int64_t lesser(int64_t a, int64_t b)
 }
 
 /* Puts in what the {name} at the beginning of sql stands for; its length, 0 for none. */
-static size_t put_word(const struct pgsql_inspection *in, const char *sql, struct pr_buf *out)
+static size_t put_setting_word(const struct pgsql_inspection *in, const char *sql,
+			       struct pr_buf *out)
 {
-	const struct pr_inspection *what = in->what;
+	const struct pr_inspection *inspection = in->inspection;
 	const struct {
 		const char *name;
 		int64_t value;
 	} numbers[] = {
-		{ "{patience_ms}", what->patience_ms },
-		{ "{lease_patience_ms}", lesser(what->patience_ms, 60000) },
-		{ "{lock_patience_ms}", lesser(what->patience_ms, 10000) },
-		{ "{retention_ms}", what->retention_ms },
-		{ "{inbox_retention_ms}", what->inbox_retention_ms },
-		{ "{workers}", what->workers },
+		{ "{patience_ms}", inspection->patience_ms },
+		{ "{lease_patience_ms}", lesser(inspection->patience_ms, 60000) },
+		{ "{lock_patience_ms}", lesser(inspection->patience_ms, 10000) },
+		{ "{retention_ms}", inspection->retention_ms },
+		{ "{inbox_retention_ms}", inspection->inbox_retention_ms },
+		{ "{dedupe_retention_ms}", inspection->dedupe_retention_ms },
+		{ "{workers}", inspection->workers },
 	};
 	const struct {
 		const char *name, *value;
@@ -92,7 +82,7 @@ static void fill(const struct pgsql_inspection *in, const char *sql, struct pr_b
 		size_t len;
 
 		pr_buf_append(out, sql, (size_t)(at - sql));
-		len = put_word(in, at, out);
+		len = put_setting_word(in, at, out);
 		if (len == 0)
 			pr_buf_putc(out, '{');
 		sql = at + (len ? len : 1);
@@ -156,7 +146,7 @@ static void fix(struct pgsql_inspection *in, const char *command)
 	PQclear(result);
 	if (!in->store->pooled)
 		PQclear(pr_pgsql_query(in->store, "SET lock_timeout = 0", NULL, DOING, &ignored));
-	in->what->fixed(in->what->context, command, result ? NULL : &err);
+	in->inspection->fixed(in->inspection->context, command, result ? NULL : &err);
 }
 
 static void run_check(struct pgsql_inspection *in, const struct pgsql_check *check)
@@ -172,20 +162,34 @@ static void run_check(struct pgsql_inspection *in, const struct pgsql_check *che
 		pr_found_skipped(
 			in->checkup, "This role cannot see the transactions of other sessions.",
 			"A superuser grants it the role pg_read_all_stats, or runs doctor.");
-		pr_found_command(in->checkup, "GRANT pg_read_all_stats TO \"%s\";",
-				 PQuser(in->store->conn));
+		pr_found_command(in->checkup, "%s", in->grant);
 		return;
 	}
 	result = query_alone(in, check->sql, &err);
-	if (!result) {
-		pr_found_skipped(in->checkup, err.text, NULL);
+	if (!result || PQnfields(result) != COLUMNS) {
+		pr_found_skipped(in->checkup, result ? "The server did not answer the question." : err.text, NULL);
 		return;
+	}
+	if (strcmp(check->id, "indexes") == 0) {
+		in->indexes = true;
+		in->wrong_indexes = PQntuples(result) > 0;
 	}
 	for (int i = 0; i < PQntuples(result); i++) {
 		report_row(in->checkup, result, i);
-		if (in->what->fixed && *PQgetvalue(result, i, FIX) == 't')
+		if (in->inspection->fixed && *PQgetvalue(result, i, FIX) == 't')
 			fix(in, PQgetvalue(result, i, COMMAND));
 	}
+}
+
+static bool has_relation(const struct pgsql_inspection *in, const char *name)
+{
+	PR_CLEANUP_BUF struct pr_buf sql = { 0 };
+	struct pr_err err = { 0 };
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+
+	pr_buf_printf(&sql, "SELECT to_regclass('%s%s') IS NOT NULL", in->store->schema, name);
+	result = pr_pgsql_query(in->store, pr_buf_text(&sql), NULL, DOING, &err);
+	return !result || PQntuples(result) != 1 || *PQgetvalue(result, 0, 0) == 't';
 }
 
 static bool applies(const struct pgsql_inspection *in, const struct pgsql_check *check)
@@ -193,7 +197,8 @@ static bool applies(const struct pgsql_inspection *in, const struct pgsql_check 
 	int version = PQserverVersion(in->store->conn);
 
 	return (!check->since || version >= check->since) &&
-	       (!check->before || version < check->before);
+	       (!check->before || version < check->before) &&
+	       (!check->relation || !in->tables || has_relation(in, check->relation));
 }
 
 /* Another session holds a lock, or the server is too slow: nothing is known about the tables. */
@@ -214,6 +219,17 @@ static void report_wrong_schema(struct pgsql_inspection *in, const struct pr_err
 				"The owner of the tables runs the command, once for all relays.");
 		pr_found_command(in->checkup, "postroom migrate");
 	}
+}
+
+/* The role may not even look at the tables: it is not known whether they fit. */
+static void report_refusal(struct pgsql_inspection *in, const struct pr_err *err)
+{
+	in->unreadable = "This role may not read the tables.";
+	pr_found(in->checkup, PR_LEVEL_PROBLEM, "The role may not read the tables");
+	pr_found_detail(in->checkup, "%s. A relay with this role cannot work.", err->text);
+	pr_found_advice(in->checkup, "The owner of the tables runs the commands, or postgres-roles.sql, "
+				     "and then doctor again.");
+	pr_found_command(in->checkup, "%s", in->grant_reading);
 }
 
 /* The migrations were applied, but the lanes cannot be read or are gone. */
@@ -243,13 +259,16 @@ static void check_schema(struct pgsql_inspection *in)
 	if (!pr_check_begin(in->checkup, "schema", "The schema fits this program"))
 		return;
 	PQclear(pr_pgsql_query(in->store, BEGIN, NULL, DOING, &ignored));
-	in->schema = in->store->base.ops->check_schema(&in->store->base, &err) >= 0;
+	in->schema = in->store->base.ops->check_schema(&in->store->base, PR_SCHEMA_COMPLETE,
+						       &err) >= 0;
 	in->tables = in->schema && pr_pgsql_check_lease_kind(in->store, &lost, &err) >= 0;
 	PQclear(pr_pgsql_query(in->store, "ROLLBACK", NULL, DOING, &ignored));
 	if (is_timeout(&err)) {
 		in->unreadable = "Another session holds a lock on the tables, or the server is slow.";
 		pr_found_skipped(in->checkup, err.text,
 				 "See the check \"blocked\", or run doctor again later.");
+	} else if (!in->schema && strcmp(err.sqlstate, "42501") == 0) {
+		report_refusal(in, &err);
 	} else if (!in->schema) {
 		report_wrong_schema(in, &err);
 	} else if (!in->tables) {
@@ -296,14 +315,31 @@ static void check_clock(struct pgsql_inspection *in)
 	pr_check_end(in->checkup);
 }
 
+/* The privileges for the check of the schema itself. The check of the privileges names all others. */
+static void put_reading_grants(struct pgsql_inspection *in, const char *role)
+{
+	const char *schema = in->store->schema;
+
+	snprintf(in->grant_reading, sizeof(in->grant_reading),
+		 "GRANT USAGE ON SCHEMA %.*s TO %s;\nGRANT SELECT ON %spostroom_migrations, "
+		 "%spostroom_lanes TO %s;",
+		 (int)strlen(schema) - 1, schema, role, schema, schema, role);
+}
+
 static void learn_sight(struct pgsql_inspection *in)
 {
 	struct pr_err err = { 0 };
 	PR_CLEANUP_RESULT PGresult *result = pr_pgsql_query(
-		in->store, "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')", NULL,
-		DOING, &err);
+		in->store,
+		"SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'), "
+		"format('GRANT pg_read_all_stats TO %I;', current_user), quote_ident(current_user)",
+		NULL, DOING, &err);
 
-	in->sees_sessions = result && *PQgetvalue(result, 0, 0) == 't';
+	if (!result || PQntuples(result) != 1 || PQnfields(result) != 3)
+		return;
+	put_reading_grants(in, PQgetvalue(result, 0, 2));
+	in->sees_sessions = *PQgetvalue(result, 0, 0) == 't';
+	snprintf(in->grant, sizeof(in->grant), "%s", PQgetvalue(result, 0, 1));
 }
 
 /* It reads what waits until it has found enough: so that it ends, the session has a timeout. */
@@ -312,31 +348,33 @@ static void check_routes(struct pgsql_inspection *in)
 	struct pr_err ignored = { 0 };
 
 	if (!in->store->pooled)
-		PQclear(pr_pgsql_query(in->store, "SET statement_timeout = '3s'", NULL, DOING,
-				       &ignored));
-	pr_inspect_routes(&in->store->base, in->what, in->tables && in->store->rules.count > 0,
+		PQclear(pr_pgsql_query(in->store, "SET statement_timeout = '3s'; SET row_security = off",
+				       NULL, DOING, &ignored));
+	pr_inspect_routes(&in->store->base, in->inspection, in->tables && in->store->rules.count > 0,
 			  in->checkup);
 	if (!in->store->pooled)
-		PQclear(pr_pgsql_query(in->store, "SET statement_timeout = 0", NULL, DOING,
-				       &ignored));
+		PQclear(pr_pgsql_query(in->store, "SET statement_timeout = 0; SET row_security = on",
+				       NULL, DOING, &ignored));
 }
 
-int pr_pgsql_inspect(struct postroom_store *base, const struct pr_inspection *what,
+int pr_pgsql_inspect(struct postroom_store *base, const struct pr_inspection *inspection,
 		     struct pr_checkup *checkup, struct pr_err *err)
 {
 	struct pgsql_inspection in = { .store = pgsql_store(base),
-				       .what = what,
+				       .inspection = inspection,
 				       .checkup = checkup,
 				       .unreadable = "The schema was not checked." };
 
-	check_schema(&in);
 	learn_sight(&in);
+	check_schema(&in);
 	for (const struct pgsql_check *check = pr_pgsql_checks; check->id; check++) {
 		if (!applies(&in, check) || !pr_check_begin(checkup, check->id, check->title))
 			continue;
 		run_check(&in, check);
 		pr_check_end(checkup);
 	}
+	pr_pgsql_check_plans(&in);
+	pr_pgsql_check_pooler(&in);
 	check_clock(&in);
 	check_routes(&in);
 	if (PQstatus(in.store->conn) != CONNECTION_OK)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the schema should have, read from the very migrations that create it: so a new
- * migration needs no second list. Only statements that begin a line count.
+ * Lists the objects that the schema should have, read from the very migrations that create it:
+ * so a new migration needs no second list. Only statements that begin a line count.
  */
 #include "store/pgsql/doctor.h"
 #include "store/schema.h"

@@ -63,6 +63,7 @@ static const char *advice_for(const char *sqlstate)
 		{ "40001", "; try the transaction again" },
 		{ "40P01", "; try the transaction again" },
 		{ "55P03", "; another session holds a lock, try again" },
+		{ "57014", "; it took too long or waited for a lock, try again" },
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
@@ -80,10 +81,10 @@ static const char *privilege_for(const char *message, const char *doing)
 		const char *doing;
 		const char *advice;
 	} known[] = {
-		{ "sequence postroom_sleepers", "enqueue", "SELECT" },
-		{ "sequence postroom_sleepers", "", "SELECT and UPDATE" },
-		{ "sequence postroom_inbox_sleepers", "inbox ", "SELECT" },
-		{ "sequence postroom_inbox_sleepers", "", "SELECT and UPDATE" },
+		{ "sequence postroom_notify_until", "enqueue", "SELECT" },
+		{ "sequence postroom_notify_until", "", "SELECT and UPDATE" },
+		{ "sequence postroom_inbox_notify_until", "inbox ", "SELECT" },
+		{ "sequence postroom_inbox_notify_until", "", "SELECT and UPDATE" },
 		{ "sequence ", "", "USAGE" },
 		{ "schema ", "creating ", "CREATE" },
 		{ "schema ", "", "USAGE" },

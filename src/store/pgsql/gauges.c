@@ -4,10 +4,11 @@
  *
  * 1. Counts stop at the cap. They read entries of partial indexes, in the order of the index, so that
  *    a table of any size costs no more.
- * 2. Figures by topic need the rows: they cover the first SHARE-th part of the cap of each state.
+ * 2. Figures by topic and times of death need the rows: they cover the first SHARE-th part of the cap
+ *    of each state.
  * 3. The statements share a snapshot: a message that changes its state meanwhile is counted once.
  */
-#include "store/pgsql/pgsql.h"
+#include "store/pgsql/statements.h"
 
 #include <string.h>
 
@@ -32,23 +33,6 @@ static const struct state {
   keyed = { "postroom_outbox_keyed", "key IS NOT NULL AND apart = 0 AND status = 'pending'" },
   in_lanes = { "postroom_outbox_lane", "apart = 0 AND status = 'pending'" },
   dead = { "postroom_outbox_dead", "status = 'dead'" };
-/* In flight in lanes: they look as if they were waiting. */
-static const char flying[] =
-	"SELECT coalesce(sum(cardinality(in_flight)), 0)::bigint FROM {schema}postroom_lanes";
-/* Delayed or failed; then the failed, the scheduled, the due, and the oldest age of them. */
-static const char delayed[] =
-	"SELECT count(*), count(*) FILTER (WHERE attempts > 0), "
-	"count(*) FILTER (WHERE attempts = 0 AND next_attempt_at > clock_timestamp()), "
-	"count(*) FILTER (WHERE next_attempt_at <= clock_timestamp()), " PG_TIME("min(" SINCE ")")
-	" FROM (SELECT attempts, claims, created_at, next_attempt_at " OUTBOX
-	"apart IN (1, 3) AND status = 'pending' ORDER BY next_attempt_at, seq LIMIT $1::bigint) AS c";
-static const char held[] =
-	"SELECT count(*), count(*) FILTER (WHERE attempts > 0), 0, 0, " PG_TIME("min(created_at)")
-	" FROM (SELECT attempts, created_at " OUTBOX "apart = 2 AND status = 'pending' "
-	"ORDER BY key, topic, namespace, seq LIMIT $1::bigint) AS c";
-static const char leased[] =
-	"SELECT count(*), " PG_TIME("min(created_at)") " FROM (SELECT created_at " OUTBOX
-	"status = 'processing' ORDER BY locked_until LIMIT $1::bigint) AS c";
 static const char oldest_unkeyed[] =
 	"SELECT " PG_TIME("greatest(created_at, next_attempt_at)") " " OUTBOX
 	"key IS NULL AND apart = 0 AND status = 'pending' AND $1::bigint > 0 "
@@ -62,21 +46,12 @@ static const char oldest_unkeyed[] =
 	"AND $1::bigint > 0 ORDER BY o.seq LIMIT 1) AS o"
 static const char oldest_keyed[] = OLDEST_OF_LANES("o.key IS NOT NULL AND ");
 static const char oldest_in_lanes[] = OLDEST_OF_LANES("");
-static const char inbox_pending[] =
-	"SELECT count(*), " PG_TIME("min(" SINCE ")") " FROM (SELECT claims, created_at, "
-	"next_attempt_at " INBOX "apart IN (1, 3) AND status = 'pending' "
-	"ORDER BY namespace, next_attempt_at, seq LIMIT $1::bigint) AS c";
-static const char inbox_held[] =
-	"SELECT count(*) FROM (SELECT " INBOX "apart = 2 AND status = 'pending' "
-	"ORDER BY key, topic, namespace, seq LIMIT $1::bigint) AS c";
-static const char inbox_active[] =
-	"SELECT count(*), " PG_TIME("min(created_at)") " FROM (SELECT created_at " INBOX
-	"status = 'active' ORDER BY locked_until LIMIT $1::bigint) AS c";
-static const char inbox_dead[] = "SELECT count(*) FROM (SELECT " INBOX
-				 "status = 'dead' ORDER BY seq LIMIT $1::bigint) AS c";
-static const char size[] =
-	"SELECT pg_total_relation_size('{schema}postroom_outbox'), "
-	"pg_stat_get_dead_tuples('{schema}postroom_outbox'::regclass), " PG_TIME("clock_timestamp()");
+/* The indexes have no times: these read the rows. */
+#define FIRST_DEATH(rows, order)                                                                   \
+	"SELECT " PG_TIME("min(updated_at)") " FROM (SELECT updated_at " rows                      \
+	"status = 'dead' ORDER BY " order " LIMIT $1::bigint) AS d"
+static const char first_death[] = FIRST_DEATH(OUTBOX, "id");
+static const char first_inbox_death[] = FIRST_DEATH(INBOX, "seq");
 
 struct collecting {
 	struct pgsql_store *store;
@@ -85,6 +60,29 @@ struct collecting {
 	int64_t since_us, inbox_since_us; /* INT64_MAX: nothing waits */
 	struct pr_err *err;
 };
+
+static void take_numbers(const PGresult *result, int64_t numbers[5])
+{
+	memset(numbers, 0, 5 * sizeof(*numbers));
+	for (int i = 0; PQntuples(result) > 0 && i < PQnfields(result); i++)
+		numbers[i] = pr_pgsql_number_at(result, 0, i);
+}
+
+/* Runs a statement whose only parameter, if any, is the cap. */
+static int read_gauge(struct collecting *collecting, const struct pgsql_sql *sql,
+		      int64_t numbers[5])
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+
+	if (sql->params > 0)
+		pr_pgsql_number(&params, collecting->cap);
+	result = pr_sql_run(collecting->store, sql, &params, collecting->err);
+	if (!result)
+		return collecting->err->status;
+	take_numbers(result, numbers);
+	return POSTROOM_OK;
+}
 
 /* Runs sql with the cap as its only parameter, if it has one; reads up to five numbers, 0 for NULL. */
 static int read_numbers(struct collecting *collecting, const char *sql, int64_t numbers[5])
@@ -98,9 +96,7 @@ static int read_numbers(struct collecting *collecting, const char *sql, int64_t 
 	result = pr_pgsql_ask(collecting->store, NULL, &query, DOING, collecting->err);
 	if (!result)
 		return collecting->err->status;
-	memset(numbers, 0, 5 * sizeof(*numbers));
-	for (int i = 0; PQntuples(result) > 0 && i < PQnfields(result); i++)
-		numbers[i] = pr_pgsql_number_at(result, 0, i);
+	take_numbers(result, numbers);
 	return POSTROOM_OK;
 }
 
@@ -178,7 +174,7 @@ static int collect_ready(struct collecting *collecting)
 	if (status < 0)
 		return status;
 	note_since(&collecting->since_us, numbers[0]);
-	status = read_numbers(collecting, flying, numbers);
+	status = read_gauge(collecting, &pr_sql_gauge_in_flight, numbers);
 	if (status < 0)
 		return status;
 	gauges->processing += numbers[0];
@@ -188,15 +184,34 @@ static int collect_ready(struct collecting *collecting)
 	return POSTROOM_OK;
 }
 
+static int64_t share_of_cap(const struct collecting *collecting)
+{
+	return collecting->cap / SHARE > 0 ? collecting->cap / SHARE : 1;
+}
+
+/* Since when there are dead letters, unless there are more than a share of the cap. */
+static int collect_deaths(struct collecting *collecting, const char *sql, int64_t count, int64_t *ret)
+{
+	int64_t numbers[5];
+	int status;
+
+	if (count == 0 || count > share_of_cap(collecting))
+		return POSTROOM_OK;
+	status = read_numbers(collecting, sql, numbers);
+	if (status >= 0)
+		*ret = numbers[0];
+	return status;
+}
+
 static int collect_outbox(struct collecting *collecting)
 {
 	struct pr_gauges *gauges = collecting->gauges;
-	const char *const waiting[] = { delayed, held };
+	const struct pgsql_sql *const waiting[] = { &pr_sql_gauge_scheduled, &pr_sql_gauge_held };
 	int64_t numbers[5];
 	int status = collect_ready(collecting);
 
 	for (size_t i = 0; status >= 0 && i < sizeof(waiting) / sizeof(waiting[0]); i++) {
-		status = read_numbers(collecting, waiting[i], numbers);
+		status = read_gauge(collecting, waiting[i], numbers);
 		if (status < 0)
 			return status;
 		add(collecting, &gauges->pending, numbers[0]);
@@ -206,43 +221,47 @@ static int collect_outbox(struct collecting *collecting)
 		note_since(&collecting->since_us, numbers[4]);
 	}
 	if (status >= 0)
-		status = read_numbers(collecting, leased, numbers);
+		status = read_gauge(collecting, &pr_sql_gauge_leased, numbers);
 	if (status < 0)
 		return status;
 	add(collecting, &gauges->processing, numbers[0]);
 	note_since(&collecting->since_us, numbers[1]);
 	status = count_state(collecting, &dead, &numbers[0]);
-	if (status >= 0)
-		add(collecting, &gauges->dead, numbers[0]);
-	return status;
+	if (status < 0)
+		return status;
+	add(collecting, &gauges->dead, numbers[0]);
+	return collect_deaths(collecting, first_death, gauges->dead, &gauges->dead_since_us);
 }
 
 static int collect_inbox(struct collecting *collecting)
 {
 	struct pr_gauges *gauges = collecting->gauges;
 	const struct {
-		const char *sql;
+		const struct pgsql_sql *sql;
 		int64_t *to;
 		bool aged;
 	} parts[] = {
-		{ inbox_pending, &gauges->inbox_pending, true },
-		{ inbox_held, &gauges->inbox_pending, false },
-		{ inbox_active, &gauges->inbox_active, true },
-		{ inbox_dead, &gauges->inbox_dead, false },
+		{ &pr_sql_gauge_inbox_pending, &gauges->inbox_pending, true },
+		{ &pr_sql_gauge_inbox_held, &gauges->inbox_pending, false },
+		{ &pr_sql_gauge_inbox_active, &gauges->inbox_active, true },
+		{ &pr_sql_gauge_inbox_dead, &gauges->inbox_dead, false },
 	};
 	int status = POSTROOM_OK;
 
 	for (size_t i = 0; status >= 0 && i < sizeof(parts) / sizeof(parts[0]); i++) {
 		int64_t numbers[5];
 
-		status = read_numbers(collecting, parts[i].sql, numbers);
+		status = read_gauge(collecting, parts[i].sql, numbers);
 		if (status < 0)
 			return status;
 		add(collecting, parts[i].to, numbers[0]);
 		if (parts[i].aged)
 			note_since(&collecting->inbox_since_us, numbers[1]);
 	}
-	return status;
+	if (status < 0)
+		return status;
+	return collect_deaths(collecting, first_inbox_death, gauges->inbox_dead,
+			      &gauges->inbox_dead_since_us);
 }
 
 /* Of each state as many rows as the share allows, by topic. */
@@ -296,10 +315,10 @@ static int collect_topics(struct collecting *collecting, postroom_table table, c
 	PR_CLEANUP_QUERY struct pr_query query = { .mark = '$' };
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pr_gauges *gauges = collecting->gauges;
-	int64_t part = collecting->cap / SHARE > 0 ? collecting->cap / SHARE : 1, seen = 0;
+	int64_t seen = 0;
 
 	pr_query_put(&query, sql);
-	query.values[query.count++].number = part;
+	query.values[query.count++].number = share_of_cap(collecting);
 	query.values[query.count++].number = PR_GAUGES_TOPICS;
 	result = pr_pgsql_ask(collecting->store, NULL, &query, DOING, collecting->err);
 	if (!result)
@@ -351,6 +370,32 @@ static int64_t age_at(int64_t now_us, int64_t since_us)
 	return now_us > since_us ? now_us - since_us : 0;
 }
 
+/* Only `postroom adopt` creates the table, and a relay without the privilege to read it needs none. */
+static int collect_rejects(struct collecting *collecting)
+{
+	int64_t numbers[5];
+	int status;
+
+	collecting->gauges->rejected = 0;
+	status = read_numbers(collecting,
+			      "SELECT CASE WHEN t.oid IS NULL THEN 0 "
+			      "WHEN has_table_privilege(t.oid, 'SELECT') THEN 1 ELSE 2 END "
+			      "FROM (SELECT to_regclass('{schema}postroom_adopt_rejects')::oid) AS t(oid)",
+			      numbers);
+	if (status < 0 || numbers[0] == 0)
+		return status;
+	collecting->gauges->rejected = -1;
+	if (numbers[0] == 2)
+		return status;
+	status = read_numbers(collecting,
+			      "SELECT count(*) FROM (SELECT FROM {schema}postroom_adopt_rejects "
+			      "LIMIT $1::bigint) AS r",
+			      numbers);
+	if (status >= 0)
+		collecting->gauges->rejected = numbers[0];
+	return status;
+}
+
 int pr_pgsql_collect(struct postroom_store *base, int64_t cap, struct pr_gauges *ret,
 		     pr_topic_gauges_fn fn, void *context, struct pr_err *err)
 {
@@ -374,35 +419,26 @@ int pr_pgsql_collect(struct postroom_store *base, int64_t cap, struct pr_gauges 
 	PQclear(begun);
 	status = collect_all(&collecting, fn, context);
 	if (status >= 0)
-		status = read_numbers(&collecting, size, numbers);
+		status = read_gauge(&collecting, &pr_sql_table_size, numbers);
+	if (status >= 0) {
+		gauges.table_bytes = numbers[0];
+		gauges.dead_tuples = numbers[1];
+		gauges.oldest_age_us = age_at(numbers[2], collecting.since_us);
+		gauges.inbox_oldest_age_us = age_at(numbers[2], collecting.inbox_since_us);
+		status = collect_rejects(&collecting);
+	}
 	PQclear(pr_pgsql_query(collecting.store, "ROLLBACK", NULL, DOING, &ignored));
 	if (status < 0)
 		return status;
-	gauges.table_bytes = numbers[0];
-	gauges.dead_tuples = numbers[1];
-	gauges.oldest_age_us = age_at(numbers[2], collecting.since_us);
-	gauges.inbox_oldest_age_us = age_at(numbers[2], collecting.inbox_since_us);
 	*ret = gauges;
 	return POSTROOM_OK;
 }
 
-static const char live_leases[] =
-	"SELECT locked_by, 0, count(*), 0, " PG_TIME("max(locked_until)") " " OUTBOX
-	"status = 'processing' AND locked_until > (SELECT clock_timestamp()) GROUP BY locked_by "
-	"UNION ALL SELECT locked_by, 0, sum(cardinality(in_flight))::bigint, count(*), "
-	PG_TIME("max(locked_until)") " FROM {schema}postroom_lanes "
-	"WHERE locked_until > (SELECT clock_timestamp()) GROUP BY locked_by "
-	"UNION ALL SELECT locked_by, 1, count(*), 0, " PG_TIME("max(locked_until)") " " INBOX
-	"status = 'active' AND locked_until > (SELECT clock_timestamp()) GROUP BY locked_by "
-	"ORDER BY 2, 1, 4";
-
 int pr_pgsql_leases(struct postroom_store *base, pr_lease_fn fn, void *context, struct pr_err *err)
 {
-	PR_CLEANUP_QUERY struct pr_query query = { .mark = '$' };
-	PR_CLEANUP_RESULT PGresult *result = NULL;
+	PR_CLEANUP_RESULT PGresult *result =
+		pr_sql_run(pgsql_store(base), &pr_sql_live_leases, NULL, err);
 
-	pr_query_put(&query, live_leases);
-	result = pr_pgsql_ask(pgsql_store(base), NULL, &query, "reading leases", err);
 	if (!result)
 		return err->status;
 	for (int row = 0; row < PQntuples(result); row++) {

@@ -10,21 +10,12 @@
  *    no row, it is repeated, a bounded number of times.
  */
 #include "store/pgsql/box.h"
+#include "store/pgsql/statements.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define TRIES 50
-
-#define ON_CONFLICT "ON CONFLICT (id, handler_name) DO NOTHING RETURNING id"
-/* The function keeps its plan for the session, which a statement of ours may not. */
-#define ONCE "SELECT true WHERE {schema}postroom_inbox_once($1, $2)"
-#define SUBMIT                                                                                     \
-	"INSERT INTO {schema}postroom_inbox (id, handler_name, payload, next_attempt_at, "         \
-	"created_at, updated_at, tenant_id, correlation_id) "                                      \
-	"SELECT $1, $2, $3::jsonb, now.at, now.at, now.at, $4::uuid, $5 "                          \
-	"FROM (SELECT clock_timestamp()) AS now(at) " ON_CONFLICT
-#define STATE "SELECT status FROM {schema}postroom_inbox WHERE id = $1 AND handler_name = $2"
 
 /* POSTROOM_OK, or POSTROOM_DUPLICATE when the place was taken. */
 static int write_entry(struct pgsql_box *box, const struct pr_entry *entry, struct pr_err *err)
@@ -32,14 +23,13 @@ static int write_entry(struct pgsql_box *box, const struct pr_entry *entry, stru
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 
-	pr_pgsql_text(&params, entry->id);
-	pr_pgsql_text(&params, entry->handler);
-	if (!entry->completed) {
-		pr_pgsql_text(&params, entry->payload);
-		pr_pgsql_text(&params, entry->tenant_id);
-		pr_pgsql_text(&params, entry->correlation_id);
-	}
-	result = pr_pgsql_box_run(box, entry->completed ? ONCE : SUBMIT, &params, err);
+	if (entry->completed)
+		pr_sql_bind_inbox_once(&params, entry->id, entry->handler);
+	else
+		pr_sql_bind_inbox_submit(&params, entry->id, entry->handler, entry->payload,
+					 entry->tenant_id, entry->correlation_id);
+	result = pr_pgsql_box_run(box, entry->completed ? &pr_sql_inbox_once : &pr_sql_inbox_submit,
+				  &params, err);
 	if (!result)
 		return err->status;
 	return PQntuples(result) == 1 ? POSTROOM_OK : POSTROOM_DUPLICATE;
@@ -52,9 +42,8 @@ static int read_entry_state(struct pgsql_box *box, const struct pr_entry *entry,
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 
-	pr_pgsql_text(&params, entry->id);
-	pr_pgsql_text(&params, entry->handler);
-	result = pr_pgsql_box_run(box, STATE, &params, err);
+	pr_sql_bind_inbox_state(&params, entry->id, entry->handler);
+	result = pr_pgsql_box_run(box, &pr_sql_inbox_state, &params, err);
 	if (!result)
 		return err->status;
 	if (PQntuples(result) == 0)
@@ -75,8 +64,9 @@ static int submit(struct pgsql_box *box, const struct pr_entry *entry, postroom_
 		if (status != POSTROOM_NOT_FOUND)
 			return status;
 	}
-	return pr_err_set(err, POSTROOM_BUSY, "%s: \"%.60s\" comes and goes; try again", box->doing,
-			  entry->id);
+	return pr_err_set(err, POSTROOM_BUSY,
+			  "%s: transactions keep adding and removing \"%.60s\"; try again",
+			  box->doing, entry->id);
 }
 
 int pr_pgsql_box_accept(postroom_box *base, const struct pr_entry *entry,

@@ -13,8 +13,8 @@
  *    another consumer committed the earlier event after our scan.
  * 5. Results are returned only after the commit.
  */
-#include "store/pgsql/pgsql.h"
 #include "store/pgsql/array.h"
+#include "store/pgsql/statements.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,80 +37,7 @@ enum {
 };
 _Static_assert(ARRAYS <= PG_SETTLE_ARRAYS, "pgsql.h has room for them");
 _Static_assert(PR_INSERT_COMPLETED == 0 && PR_INSERT_PENDING == 1 && PR_INSERT_DEAD == 2,
-	       "TAKE_IN counts on this order");
-
-#define INSERT_EVENTS(how)                                                                         \
-	PG_WITH_NOW                                                                                \
-		", given AS MATERIALIZED (SELECT *, "                                              \
-		"nextval('{schema}{table}_seq_seq') AS seq FROM "                                  \
-		"unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], "  \
-		"$8::bytea[], $9::int[], $10::int[], $11::bigint[], $12::text[], $13::uuid[], "    \
-		"$14::text[]) WITH ORDINALITY "                                                    \
-		"AS v(id, topic, key, content_type, headers, payload, body, as_said, attempts, "   \
-		"delay, error, tenant_id, correlation_id, n)), "                                   \
-		"decided AS MATERIALIZED (SELECT *, " how " AS how FROM given AS g), "             \
-		"written AS (INSERT INTO {schema}{table} (id, handler_name, seq, topic, key, "     \
-		"content_type, headers, payload, body, status, attempts, claims, "                 \
-		"next_attempt_at, "                                                                \
-		"last_attempt_at, last_error, created_at, updated_at, processed_at, tenant_id, "   \
-		"correlation_id) "                                                                 \
-		"SELECT id, $1::text, seq, topic, key, content_type, headers::jsonb, "             \
-		"payload::jsonb, body, (ARRAY['completed', 'pending', 'dead'])[how + 1], "         \
-		"attempts, "                                                                       \
-		"attempts, at + delay * interval '1 millisecond', "                                \
-		"CASE WHEN attempts > 0 THEN at END, error, at, at, CASE how WHEN 0 THEN at END, " \
-		"tenant_id, correlation_id "                                                       \
-		"FROM decided CROSS JOIN now ORDER BY id COLLATE \"C\", seq "                      \
-		"ON CONFLICT (id, handler_name) DO NOTHING RETURNING seq) "                        \
-		"SELECT n, how FROM written JOIN decided USING (seq)"
-
-/* One by one, and none of them hashed: see internals/postgres.md. */
-#define BEFORE(condition)                                                                          \
-	"(SELECT true FROM {schema}{table} AS t WHERE t.key = g.key AND t.topic = g.topic "        \
-	"AND t.namespace = $1::text AND " condition " LIMIT 1)"
-
-/* Behind one that is unfinished, or one of this call that will be; $15: or dead. */
-#define IN_ORDER                                                                                   \
-	"CASE WHEN as_said = 0 AND key IS NOT NULL AND coalesce(" BEFORE("t.apart = 1 AND "        \
-									 "t.status IN "            \
-									 "('pending', 'active')") ", " BEFORE( \
-		"t.apart = 2 AND t.status = 'pending'") ", "                                       \
-							"CASE WHEN $15::boolean THEN " BEFORE(     \
-								"t.status = 'dead'") " END, "      \
-										     "bool_or("    \
-										     "CASE WHEN "  \
-										     "as_said = "  \
-										     "1 OR "       \
-										     "(as_said = " \
-										     "2 AND "      \
-										     "$15::"       \
-										     "boolean) "   \
-										     "THEN "       \
-										     "(SELECT "    \
-										     "true FROM "  \
-										     "{schema}{"   \
-										     "table} AS "  \
-										     "t "          \
-										     "WHERE t.id " \
-										     "= g.id AND " \
-										     "t.handler_"  \
-										     "name = "     \
-										     "$1::text "   \
-										     "LIMIT 1) "   \
-										     "IS NULL "    \
-										     "END) "       \
-										     "OVER "       \
-										     "(PARTITION " \
-										     "BY topic, "  \
-										     "key ORDER "  \
-										     "BY n), "     \
-										     "false) "     \
-										     "THEN 1 "     \
-										     "ELSE "       \
-										     "as_said END"
-
-static const char inbox_insert[] = INSERT_EVENTS("as_said");
-static const char take_in_ordered[] = INSERT_EVENTS(IN_ORDER);
+	       "the statements count on this order");
 
 /* One call. */
 struct arriving {
@@ -131,7 +58,7 @@ struct arriving {
 #define KNOWN -1
 
 static int add_incoming_events(struct pgsql_store *store, const struct arriving *arriving,
-			struct pgsql_params *params, struct pr_err *err)
+			       struct pr_err *err)
 {
 	struct pr_buf *arrays = store->arrays;
 
@@ -156,9 +83,8 @@ static int add_incoming_events(struct pgsql_store *store, const struct arriving 
 		pr_pgsql_array_add_text(&arrays[ARRAY_TENANT], incoming->tenant_id);
 		pr_pgsql_array_add_text(&arrays[ARRAY_CORRELATION], incoming->correlation_id);
 	}
-	pr_pgsql_text(params, arriving->handler);
 	for (size_t i = 0; i < ARRAYS; i++) {
-		pr_pgsql_text(params, pr_pgsql_array_end(&arrays[i]));
+		pr_pgsql_array_end(&arrays[i]);
 		if (arrays[i].failed)
 			return pr_err_nomem(err);
 	}
@@ -183,6 +109,29 @@ static bool is_refused(const struct pr_err *err)
 	       strncmp(err->sqlstate, "54", 2) == 0;
 }
 
+static struct pgsql_step insert_step(struct pgsql_store *store, const struct arriving *arriving,
+				     bool in_order, struct pgsql_params *params)
+{
+	const struct pr_buf *a = store->arrays;
+
+	if (!in_order) {
+		pr_sql_bind_inbox_insert(
+			params, arriving->handler, a[ARRAY_ID].data, a[ARRAY_TOPIC].data,
+			a[ARRAY_KEY].data, a[ARRAY_CONTENT_TYPE].data, a[ARRAY_HEADERS].data,
+			a[ARRAY_PAYLOAD].data, a[ARRAY_BODY].data, a[ARRAY_HOW].data,
+			a[ARRAY_ATTEMPTS].data, a[ARRAY_DELAY].data, a[ARRAY_ERROR].data,
+			a[ARRAY_TENANT].data, a[ARRAY_CORRELATION].data);
+		return pr_sql_step(&pr_sql_inbox_insert, params);
+	}
+	pr_sql_bind_inbox_insert_ordered(
+		params, arriving->handler, a[ARRAY_ID].data, a[ARRAY_TOPIC].data, a[ARRAY_KEY].data,
+		a[ARRAY_CONTENT_TYPE].data, a[ARRAY_HEADERS].data, a[ARRAY_PAYLOAD].data,
+		a[ARRAY_BODY].data, a[ARRAY_HOW].data, a[ARRAY_ATTEMPTS].data, a[ARRAY_DELAY].data,
+		a[ARRAY_ERROR].data, a[ARRAY_TENANT].data, a[ARRAY_CORRELATION].data,
+		arriving->order == PR_ORDER_DEAD);
+	return pr_sql_step(&pr_sql_inbox_insert_ordered, params);
+}
+
 /* Writes them; leaves the transaction open if some arrive done. */
 static int insert_events(struct pgsql_store *store, struct arriving *arriving, struct pr_err *err)
 {
@@ -190,12 +139,10 @@ static int insert_events(struct pgsql_store *store, struct arriving *arriving, s
 	struct pgsql_step steps[4], *insert;
 	bool in_order = arriving->done && arriving->order != PR_ORDER_NONE;
 	size_t count = 0;
-	int status = add_incoming_events(store, arriving, &params, err);
+	int status = add_incoming_events(store, arriving, err);
 
 	if (status < 0)
 		return status;
-	if (in_order)
-		pr_pgsql_text(&params, arriving->order == PR_ORDER_DEAD ? "t" : "f");
 	if (arriving->done)
 		steps[count++] = pr_pgsql_begin;
 	/* Keys are looked for by their index, whatever the statistics say; the statement's plan is its own. */
@@ -204,18 +151,13 @@ static int insert_events(struct pgsql_store *store, struct arriving *arriving, s
 						      .sql = "SET LOCAL enable_seqscan = off",
 						      .params = &no_params };
 	insert = &steps[count++];
-	*insert = (struct pgsql_step){
-		.slot = in_order ? PG_INBOX_INSERT_ORDERED : PG_INBOX_INSERT,
-		.sql = in_order ? take_in_ordered : inbox_insert,
-		.params = &params,
-		.binary = true,
-	};
+	*insert = insert_step(store, arriving, in_order, &params);
 	if (in_order)
 		steps[count++] = (struct pgsql_step){ .slot = PG_AS_BEFORE,
 						      .sql = "SET LOCAL enable_seqscan TO DEFAULT",
 						      .params = &no_params };
-	status = pr_pgsql_run_all(store, &pr_table_inbox, steps, count,
-				  "taking events into the inbox", err);
+	status = pr_pgsql_run_all(store, &pr_table_inbox, steps, count, pr_sql_inbox_insert.doing,
+				  err);
 	if (status == POSTROOM_DATABASE && is_refused(err)) {
 		status = err->status = POSTROOM_TX_ABORTED;
 		arriving->at = 0;
@@ -266,7 +208,7 @@ static int insert_events_in_order(struct pgsql_store *store, struct arriving *ar
 
 	while (status >= 0 && arriving->done && arriving->order != PR_ORDER_NONE &&
 	       must_rescan(arriving)) {
-		store->base.ops->rollback(&store->base);
+		pr_pgsql_rollback(store);
 		status = insert_events(store, arriving, err);
 	}
 	return status;
@@ -306,7 +248,7 @@ static int insert_once_more(struct pgsql_store *store, struct arriving *arriving
 	if (status >= 0 && arriving->done)
 		status = run_statement(store, arriving, err);
 	if (status < 0 && arriving->done)
-		store->base.ops->rollback(&store->base);
+		pr_pgsql_rollback(store);
 	return status;
 }
 
@@ -330,14 +272,15 @@ static int insert_all(struct pgsql_store *store, struct arriving *arriving, size
 	return status;
 }
 
-int pr_pgsql_inbox_insert(struct postroom_store *base, const char *handler, const char *statement,
-		     enum pr_insert_order order, struct pr_incoming_event *incoming_events, size_t count,
-		     size_t *ret_at, struct pr_err *err)
+int pr_pgsql_inbox_insert(struct postroom_store *base, const struct pr_inbox_insert *insert,
+			  size_t *ret_at, struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
-	struct arriving arriving = { .handler = handler,
-				     .statement = statement,
-				     .order = order,
+	struct pr_incoming_event *incoming_events = insert->events;
+	size_t count = insert->count;
+	struct arriving arriving = { .handler = insert->handler,
+				     .statement = insert->statement,
+				     .order = insert->order,
 				     .incoming_events = incoming_events,
 				     .count = count };
 	int status = POSTROOM_OK;
@@ -368,28 +311,15 @@ int pr_pgsql_inbox_insert(struct postroom_store *base, const char *handler, cons
 	return status;
 }
 
-#define PROGRESS                                                                                   \
-	"UPDATE {schema}{table} SET steps = CASE WHEN $4::text IS NULL THEN steps "                \
-	"ELSE steps || jsonb_build_object($4::text, jsonb_build_object('result', $5::jsonb, "      \
-	"'at', to_char(clock_timestamp() AT TIME ZONE 'UTC', "                                     \
-	"'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'))) END, "                                             \
-	"checkpoint = coalesce($6::jsonb, checkpoint), updated_at = clock_timestamp() "            \
-	"WHERE id = $1 AND handler_name = $2 AND claims = $3::bigint AND status = '{active}'"
-
 int pr_pgsql_progress(struct postroom_store *base, const struct pr_progress *progress,
 		      struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 
-	pr_pgsql_text(&params, progress->id);
-	pr_pgsql_text(&params, progress->handler);
-	pr_pgsql_number(&params, progress->fencing_token);
-	pr_pgsql_text(&params, progress->step);
-	pr_pgsql_text(&params, progress->result);
-	pr_pgsql_text(&params, progress->checkpoint);
-	result = pr_pgsql_run(pgsql_store(base), PG_PROGRESS, &pr_table_inbox, PROGRESS, &params,
-			      false, "writing down what a job has done", err);
+	pr_sql_bind_job_progress(&params, progress->id, progress->handler, progress->fencing_token,
+				 progress->step, progress->result, progress->checkpoint);
+	result = pr_sql_run(pgsql_store(base), &pr_sql_job_progress, &params, err);
 	if (!result)
 		return err->status;
 	return strcmp(PQcmdTuples(result), "1") == 0 ? POSTROOM_OK : pr_store_lease_lost(1, 1, err);

@@ -10,20 +10,14 @@
  *    created before the change, those of the old kind are dropped after it, without a
  *    lock that a producer would wait for. A change that was stopped halfway is repeated.
  */
-#include "store/pgsql/pgsql.h"
+#include "store/pgsql/statements.h"
 
 #include <stdlib.h>
 
 int pr_pgsql_check_lease_kind(struct pgsql_store *store, bool *ret_lost, struct pr_err *err)
 {
-	struct pgsql_params params = { 0 };
-	PR_CLEANUP_RESULT PGresult *result = NULL;
+	PR_CLEANUP_RESULT PGresult *result = pr_sql_run(store, &pr_sql_lease_kind, NULL, err);
 
-	result = pr_pgsql_run(store, PG_KIND, &pr_table_outbox,
-			      "SELECT lease = 'lane', EXISTS (SELECT FROM " PG_ALL_LANES " AS l "
-			      "WHERE locked_until < clock_timestamp()) "
-			      "FROM " PG_LANE("1::smallint") " AS one",
-			      &params, false, "looking how messages are leased", err);
 	if (!result)
 		return err->status;
 	if (PQntuples(result) == 0)
@@ -101,17 +95,10 @@ static int make_index(struct pgsql_store *store, const char *name, const char *d
 {
 	struct pgsql_params params = { 0 };
 	PR_CLEANUP_RESULT PGresult *result = NULL;
-	char *sql = pr_pgsql_sql(store, NULL,
-				 "SELECT indisvalid FROM pg_index "
-				 "WHERE indrelid = '{schema}postroom_outbox'::regclass "
-				 "AND indexrelid::regclass::text ~ ('(^|[.])' || $1 || '$')");
 	int status = POSTROOM_OK;
 
-	if (!sql)
-		return pr_err_nomem(err);
-	pr_pgsql_text(&params, name);
-	result = pr_pgsql_query(store, sql, &params, CHANGING, err);
-	free(sql);
+	pr_sql_bind_index_is_valid(&params, name);
+	result = pr_sql_run(store, &pr_sql_index_is_valid, &params, err);
 	if (!result)
 		return err->status;
 	if (PQntuples(result) > 0 && *PQgetvalue(result, 0, 0) == 't')
@@ -148,17 +135,13 @@ static int set_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct p
 static int await_lanes(struct pgsql_store *store, struct pr_err *err)
 {
 	for (;;) {
-		struct pgsql_params params = { 0 };
 		PR_CLEANUP_RESULT PGresult *result = NULL;
 		bool leased;
 		int status = pr_pgsql_take_over(store, &pr_table_outbox, err);
 
 		if (status < 0)
 			return status;
-		result = pr_pgsql_run(store, PG_LEASED_LANES, &pr_table_outbox,
-				      "SELECT EXISTS (SELECT FROM {schema}postroom_lanes "
-				      "WHERE locked_by IS NOT NULL)",
-				      &params, false, CHANGING, err);
+		result = pr_sql_run(store, &pr_sql_any_lane_leased, NULL, err);
 		if (!result)
 			return err->status;
 		leased = *PQgetvalue(result, 0, 0) == 't';
@@ -246,8 +229,8 @@ static int change_kind_exclusive(struct pgsql_store *store, enum pr_lease_kind k
 	return status;
 }
 
-int pr_pgsql_lease(struct postroom_store *base, const enum pr_lease_kind *want,
-		   enum pr_lease_kind *ret, struct pr_err *err)
+int pr_pgsql_lease_kind(struct postroom_store *base, const enum pr_lease_kind *want,
+			enum pr_lease_kind *ret, struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
 	bool lost;

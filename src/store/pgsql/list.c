@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queries by operators (X1): list, show, count.
+ * Queries by operators (X1): list, count.
  *
  * 1. A page is found first, as the ids of its rows, through the index of the state; only then are
  *    its rows read, through the view that knows both kinds of lease.
  * 2. The filter's conditions are literally those of the partial indexes, so that these serve them.
  */
-#include "store/pgsql/pgsql.h"
+#include "store/pgsql/statements.h"
 #include "store/position.h"
 
 #include <stdlib.h>
@@ -33,20 +33,34 @@ static void put_pattern(const char *pattern, struct pr_buf *out)
 	COMMON_WORDS, .ns = "namespace = @::text", .topic = "topic LIKE @::text", .id = "id = @::uuid"
 /* The words of rows that may have an error. */
 #define ERROR_WORDS                                                                                \
-	.error = ERROR, .fingerprint = "{schema}postroom_fingerprint(last_error) = @::text"
+	.error = ERROR,                                                                            \
+	.fingerprint = "coalesce({schema}postroom_fingerprint(last_error), '') = @::text"
 
-const struct pr_filter_words pr_pgsql_outbox_words = { MESSAGE_WORDS, ERROR_WORDS };
+/*
+ * The sink of a row's last failed attempt. The columns of the attempt get other names, so that id and
+ * handler_name are the row's.
+ */
+#define SINK(handler, id)                                                                          \
+	"coalesce((SELECT sink FROM (SELECT handler_name AS h, id AS i, seq AS s, sink "           \
+	"FROM {schema}postroom_attempts) AS a WHERE h = " handler " AND i = " id                   \
+	" ORDER BY h DESC, i DESC, s DESC LIMIT 1), '') = @::text"
+#define OUTBOX_SINK SINK("''", "id::text")
+
+const struct pr_filter_words pr_pgsql_outbox_words = { MESSAGE_WORDS, ERROR_WORDS,
+						       .sink = OUTBOX_SINK };
 
 /* A delivered message has no error. */
 const struct pr_filter_words pr_pgsql_history_words = {
 	MESSAGE_WORDS,
 	.error = "@::text IS NULL",
-	.fingerprint = "@::text IS NULL",
+	.fingerprint = "@::text = ''",
+	.sink = OUTBOX_SINK,
 };
 
 const struct pr_filter_words pr_pgsql_inbox_words = {
 	COMMON_WORDS,
 	ERROR_WORDS,
+	.sink = SINK("handler_name", "id"),
 	.topic = "coalesce(topic, handler_name) LIKE @::text",
 	.handler = "handler_name = @::text",
 	.id = "id = @::text",
@@ -90,16 +104,6 @@ PGresult *pr_pgsql_ask(struct pgsql_store *store, const struct pr_table *table,
 	", content_type, " headers ", " LEASE "namespace, dedupe_key, " PG_TIME("delivered_at")
 #define WHOLE_ROW ROW("headers::text", "payload::text", "body")
 #define BRIEF_ROW ROW("'{}'", "''", "NULL::bytea")
-
-/* A plain INSERT of a completed row need not say when it was completed: when it was written. */
-#define INBOX_ROW(headers, payload, body, progress)                                                \
-	"seq, id, status, coalesce(topic, handler_name), tenant_id, key, correlation_id, " payload \
-	", " body ", content_type, " headers ", " LEASE "handler_name, "                           \
-	"CASE WHEN status = 'completed' THEN " PG_TIME(                                            \
-		"coalesce(processed_at, updated_at)") " END, " progress
-#define WHOLE_INBOX_ROW                                                                            \
-	INBOX_ROW("headers::text", "payload::text", "body", "checkpoint::text, steps::text")
-#define BRIEF_INBOX_ROW INBOX_ROW("'{}'", "NULL", "NULL::bytea", "NULL, '{}'")
 
 /* Gives a row to fn; its answer, or POSTROOM_NOMEM. */
 static int give_row(const PGresult *result, int at, postroom_table table, postroom_row_fn fn,
@@ -164,18 +168,18 @@ static int give_rows(const PGresult *result, postroom_table table, postroom_row_
 
 /* The sort order of a page, and where the previous page ended. */
 struct page {
-	const char *order; /* columns of the arms, "" for a count */
+	const char *order; /* columns of the branches, "" for a count */
 	bool by_delivery;
 	const char *after; /* an id */
 	int64_t after_us;  /* by_delivery */
-	int64_t rows;	   /* of each arm: limit and offset */
+	int64_t rows;	   /* of each branch: limit and offset */
 };
 
-/* Begins an arm that is read as a whole. */
+/* Begins a branch that is read as a whole. */
 #define FEW "(SELECT * FROM "
 
-/* An arm: the matching rows of one index. from ends in a condition. */
-static void put_arm(struct pr_query *query, const char *from, const postroom_filter *filter,
+/* A branch: the matching rows of one index. from ends in a condition. */
+static void put_branch(struct pr_query *query, const char *from, const postroom_filter *filter,
 		    const struct pr_filter_words *words, const struct page *page)
 {
 	bool fenced = strncmp(from, FEW, strlen(FEW)) == 0;
@@ -210,13 +214,13 @@ static void put_arm(struct pr_query *query, const char *from, const postroom_fil
 		      "WHERE true"
 
 /* Each state is found by the index that has it. */
-static void put_outbox_arms(struct pr_query *query, const postroom_filter *filter,
+static void put_outbox_branches(struct pr_query *query, const postroom_filter *filter,
 			    const struct page *page)
 {
 	static const struct {
 		const char *status;
 		const char *first, *second;
-	} arms[] = {
+	} branches[] = {
 		{ "dead", FROM "status = 'dead'", NULL },
 		{ "delivered", FROM "status = 'delivered'",
 		  "(SELECT id, delivered_at FROM {schema}postroom_history WHERE true" },
@@ -226,22 +230,22 @@ static void put_outbox_arms(struct pr_query *query, const postroom_filter *filte
 		{ "pending", FROM "status = 'pending'" NOT_LEASED, NULL },
 	};
 
-	for (size_t i = 0; filter->status && i < sizeof(arms) / sizeof(arms[0]); i++) {
-		bool history = strcmp(arms[i].status, "delivered") == 0;
+	for (size_t i = 0; filter->status && i < sizeof(branches) / sizeof(branches[0]); i++) {
+		bool history = strcmp(branches[i].status, "delivered") == 0;
 
-		if (strcmp(arms[i].status, filter->status) != 0)
+		if (strcmp(branches[i].status, filter->status) != 0)
 			continue;
-		put_arm(query, arms[i].first, filter, &pr_pgsql_outbox_words, page);
-		if (!arms[i].second)
+		put_branch(query, branches[i].first, filter, &pr_pgsql_outbox_words, page);
+		if (!branches[i].second)
 			return;
 		pr_query_put(query, " UNION ALL ");
-		put_arm(query, arms[i].second, filter,
+		put_branch(query, branches[i].second, filter,
 			history ? &pr_pgsql_history_words : &pr_pgsql_outbox_words, page);
 		return;
 	}
-	put_arm(query, FROM "true", filter, &pr_pgsql_outbox_words, page);
+	put_branch(query, FROM "true", filter, &pr_pgsql_outbox_words, page);
 	pr_query_put(query, " UNION ALL ");
-	put_arm(query, "(SELECT id, delivered_at FROM {schema}postroom_history WHERE true", filter,
+	put_branch(query, "(SELECT id, delivered_at FROM {schema}postroom_history WHERE true", filter,
 		&pr_pgsql_history_words, page);
 }
 
@@ -293,8 +297,8 @@ static int list_outbox(struct pgsql_store *store, const postroom_filter *filter,
 	pr_query_put(query, "SELECT ");
 	pr_query_put(query, filter->brief ? BRIEF_ROW : WHOLE_ROW);
 	pr_query_put(query, " FROM (SELECT id AS page_id, delivered_at AS page_at FROM (");
-	put_outbox_arms(query, filter, &page);
-	pr_query_put(query, ") AS arms");
+	put_outbox_branches(query, filter, &page);
+	pr_query_put(query, ") AS branches");
 	pr_query_put(query, order);
 	pr_query_number(query, " LIMIT @::int", limit);
 	pr_query_number(query, " OFFSET @::bigint", filter->offset);
@@ -305,20 +309,20 @@ static int list_outbox(struct pgsql_store *store, const postroom_filter *filter,
 }
 
 /* Newest first is by seq. A row with an id is found by it, and not by a walk down the index of seq. */
-static int list_inbox(const postroom_filter *filter, int32_t limit, struct pr_query *query)
+static PGresult *list_inbox(struct pgsql_store *store, const postroom_filter *filter, int32_t limit,
+			    struct pr_err *err)
 {
-	pr_query_put(query, "SELECT ");
-	pr_query_put(query, filter->brief ? BRIEF_INBOX_ROW : WHOLE_INBOX_ROW);
-	pr_query_put(query, " FROM {schema}postroom_inbox WHERE ");
-	pr_query_put(query, pr_pgsql_condition(filter->status));
-	pr_query_put(query, "true");
-	pr_query_filter(query, filter, &pr_pgsql_inbox_words, "updated_at");
-	if (filter->after)
-		pr_query_text(query, " AND seq < @::bigint", filter->after);
-	pr_query_put(query, filter->id ? " ORDER BY seq + 0 DESC" : " ORDER BY seq DESC");
-	pr_query_number(query, " LIMIT @::int", limit);
-	pr_query_number(query, " OFFSET @::bigint", filter->offset);
-	return POSTROOM_OK;
+	const struct pgsql_filter with = { .filter = filter,
+					   .words = &pr_pgsql_inbox_words,
+					   .with_status = true };
+	struct pgsql_params params = { 0 };
+
+	if (filter->id)
+		pr_sql_bind_find_inbox(&params, filter->brief, filter->after, limit, filter->offset);
+	else
+		pr_sql_bind_list_inbox(&params, filter->brief, filter->after, limit, filter->offset);
+	return pr_sql_run_filtered(store, filter->id ? &pr_sql_find_inbox : &pr_sql_list_inbox,
+				   &params, &with, err);
 }
 
 int pr_pgsql_list(struct postroom_store *base, const postroom_filter *filter, int32_t limit,
@@ -332,32 +336,76 @@ int pr_pgsql_list(struct postroom_store *base, const postroom_filter *filter, in
 	/* Each state has its index. With the planner's choice, a wrong estimate costs a JIT compilation. */
 	int status = filter->status ? pr_pgsql_force_index_scans(store, err) : POSTROOM_OK;
 
-	if (status >= 0)
-		status = inbox ? list_inbox(filter, limit, &query)
-			       : list_outbox(store, filter, limit, &position, &query, err);
+	if (status >= 0 && !inbox)
+		status = list_outbox(store, filter, limit, &position, &query, err);
 	if (status < 0)
 		return status;
-	result = pr_pgsql_ask(store, NULL, &query, inbox ? "reading the inbox" : "reading messages",
-			      err);
+	result = inbox ? list_inbox(store, filter, limit, err) :
+			 pr_pgsql_ask(store, NULL, &query, "reading messages", err);
 	return result ? give_rows(result, filter->table, fn, context, err) : err->status;
 }
 
-int pr_pgsql_show(struct postroom_store *base, const postroom_filter *filter, postroom_row_fn fn,
-		  void *context, struct pr_err *err)
+/* Or nothing at all. */
+static bool has_only_status(const postroom_filter *filter)
+{
+	return filter->table == POSTROOM_OUTBOX && !filter->ns && !filter->topic &&
+	       !filter->tenant_id && !filter->key && !filter->id && !filter->error &&
+	       !filter->fingerprint && !filter->sink && !filter->created_from_us &&
+	       !filter->created_to_us && filter->older_than_ms <= 0;
+}
+
+/* In flight in lanes, among the pending ones. */
+#define FLYING                                                                                     \
+	"(SELECT coalesce(sum(cardinality(in_flight)), 0)::bigint FROM {schema}postroom_lanes)"
+#define MOST "$1::bigint + " FLYING
+/* Counts entries of one index, and reads no row. */
+#define ENTRIES(condition)                                                                         \
+	"(SELECT FROM {schema}postroom_outbox WHERE " condition " LIMIT " MOST ")"
+#define WAITING                                                                                    \
+	ENTRIES("apart IN (1, 3) AND status = 'pending'")                                          \
+	" UNION ALL " ENTRIES("apart = 2 AND status = 'pending'")
+/* Messages in flight are rows of the outbox, too. */
+static const char all_entries[] =
+	ENTRIES("true") " UNION ALL (SELECT FROM {schema}postroom_history LIMIT $1::bigint)";
+static const char delivered_entries[] = ENTRIES(
+	"status = 'delivered'") " UNION ALL (SELECT FROM {schema}postroom_history LIMIT $1::bigint)";
+static const char pending_entries[] =
+	ENTRIES("key IS NULL AND apart = 0 AND status = 'pending'") " UNION ALL " ENTRIES(
+		"key IS NOT NULL AND apart = 0 AND status = 'pending'") " UNION ALL " WAITING;
+static const char lane_entries[] = ENTRIES("apart = 0 AND status = 'pending'") " UNION ALL " WAITING;
+
+/*
+ * Counts all messages, or those of a state that may have many, by the entries of indexes. < 0 in
+ * *ret: the rows must be read, because some of fewer than the cap may be in flight.
+ */
+static int count_entries(struct pgsql_store *store, const postroom_filter *filter, int64_t cap,
+			 int64_t *ret, struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	PR_CLEANUP_QUERY struct pr_query query = { .mark = '$' };
-	bool inbox = filter->table == POSTROOM_INBOX;
+	bool pending = pr_filter_is(filter, "pending");
+	int status = pr_pgsql_load_lease_kind(store, err);
+	int64_t entries, flying;
 
-	pr_query_put(&query, "SELECT ");
-	pr_query_put(&query, inbox ? WHOLE_INBOX_ROW " FROM {schema}postroom_inbox WHERE true"
-				   : WHOLE_ROW " FROM {schema}postroom_messages WHERE true");
-	pr_query_filter(&query, filter, pr_pgsql_words(filter), "updated_at");
-	if (inbox)
-		pr_query_put(&query, " ORDER BY seq + 0 DESC");
-	result = pr_pgsql_ask(pgsql_store(base), NULL, &query,
-			      inbox ? "reading the inbox" : "reading messages", err);
-	return result ? give_rows(result, filter->table, fn, context, err) : err->status;
+	if (status < 0)
+		return status;
+	pr_query_put(&query, "SELECT (SELECT count(*) FROM (SELECT FROM (");
+	pr_query_put(&query, !filter->status		    ? all_entries
+			     : !pending			    ? delivered_entries
+			     : store->kind == PR_LEASE_LANE ? lane_entries
+							    : pending_entries);
+	pr_query_put(&query, ") AS arms LIMIT " MOST ") AS capped), " FLYING);
+	query.values[query.count++].number = cap;
+	result = pr_pgsql_ask(store, NULL, &query, "counting messages", err);
+	if (!result)
+		return err->status;
+	entries = pr_pgsql_number_at(result, 0, 0);
+	flying = pending ? pr_pgsql_number_at(result, 0, 1) : 0;
+	if (entries - flying >= cap)
+		*ret = cap;
+	else
+		*ret = flying > 0 ? -1 : entries;
+	return POSTROOM_OK;
 }
 
 int pr_pgsql_count(struct postroom_store *base, const postroom_filter *filter, int64_t cap,
@@ -370,6 +418,12 @@ int pr_pgsql_count(struct postroom_store *base, const postroom_filter *filter, i
 				   .by_delivery = pr_filter_is(filter, "delivered") };
 	int status = pr_pgsql_force_index_scans(pgsql_store(base), err);
 
+	if (status >= 0 && has_only_status(filter) &&
+	    (!filter->status || page.by_delivery || pr_filter_is(filter, "pending"))) {
+		status = count_entries(pgsql_store(base), filter, cap, ret, err);
+		if (status < 0 || *ret >= 0)
+			return status;
+	}
 	if (status < 0)
 		return status;
 	pr_query_put(&query, "SELECT count(*) FROM (SELECT FROM (");
@@ -379,9 +433,9 @@ int pr_pgsql_count(struct postroom_store *base, const postroom_filter *filter, i
 		pr_query_put(&query, "true");
 		pr_query_filter(&query, filter, &pr_pgsql_inbox_words, "updated_at");
 	} else {
-		put_outbox_arms(&query, filter, &page);
+		put_outbox_branches(&query, filter, &page);
 	}
-	pr_query_number(&query, ") AS arms LIMIT @::bigint) AS capped", cap);
+	pr_query_number(&query, ") AS branches LIMIT @::bigint) AS capped", cap);
 	result = pr_pgsql_ask(pgsql_store(base), NULL, &query, "counting messages", err);
 	if (!result)
 		return err->status;

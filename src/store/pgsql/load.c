@@ -9,24 +9,9 @@
  * 3. The server prints a payload once, for any number of pieces.
  * 4. A part that is NULL has no piece.
  */
-#include "store/pgsql/pgsql.h"
+#include "store/pgsql/statements.h"
 
 #include <string.h>
-
-#define PIECE "262144"
-
-#define LOAD                                                                                       \
-	"WITH content AS MATERIALIZED (SELECT convert_to(headers::text, 'UTF8') AS headers, "      \
-	"convert_to(payload::text, 'UTF8') AS payload, body FROM {schema}{table} "                 \
-	"WHERE {row} = $1::{row_type}) "                                                           \
-	"SELECT number, octet_length(whole), start, substring(whole FROM start + 1 FOR " PIECE     \
-	"), "                                                                                      \
-	"octet_length(headers)::bigint + coalesce(octet_length(payload), 0) "                      \
-	"+ coalesce(octet_length(body), 0) "                                                       \
-	"FROM content CROSS JOIN LATERAL (VALUES (0, headers), (1, payload), (2, body)) "          \
-	"AS part(number, whole) CROSS JOIN LATERAL "                                               \
-	"generate_series(0, greatest(octet_length(whole) - 1, 0), " PIECE ") AS start "            \
-	"WHERE whole IS NOT NULL"
 
 #define DOING "loading a message"
 
@@ -97,10 +82,11 @@ int pr_pgsql_load(struct postroom_store *base, const struct pr_table *table,
 	struct pgsql_params params = { 0 };
 
 	if (table->lanes)
-		pr_pgsql_text(&params, item->id);
+		pr_sql_bind_load_outbox(&params, item->id);
 	else
-		pr_pgsql_number(&params, item->seq);
-	if (!pr_pgsql_run_by_row(store, PG_LOAD, table, LOAD, &params, DOING, err) ||
+		pr_sql_bind_load_inbox(&params, item->seq);
+	if (!pr_sql_run_by_row(store, table->lanes ? &pr_sql_load_outbox : &pr_sql_load_inbox,
+			       &params, err) ||
 	    read_pieces(store, &content, err) < 0) {
 		if (is_of_message(err))
 			err->status = POSTROOM_INVALID;

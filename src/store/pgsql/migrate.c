@@ -9,7 +9,7 @@
  *    locked the same tables in another order, the migration yields, not the relay.
  */
 #include "base/time.h"
-#include "store/pgsql/pgsql.h"
+#include "store/pgsql/statements.h"
 #include "store/schema.h"
 
 #include <stdio.h>
@@ -31,30 +31,9 @@ static int run_sql(struct pgsql_store *store, const char *sql, const char *doing
 	return result ? POSTROOM_OK : err->status;
 }
 
-static PGresult *run_migrate_query(struct pgsql_store *store, const char *sql, struct pgsql_params *params,
-		       struct pr_err *err)
-{
-	char *text = pr_pgsql_sql(store, NULL, sql);
-	PGresult *result;
-
-	if (!text) {
-		pr_err_nomem(err);
-		return NULL;
-	}
-	result = pr_pgsql_query(store, text, params, "reading postroom_migrations", err);
-	free(text);
-	return result;
-}
-
-/* The program that has applied the most exclusive migration knows it, and so do newer ones. */
-#define STATE                                                                                      \
-	"SELECT (SELECT max(version) FROM {schema}postroom_migrations), compatible_with, "         \
-	"applied_by FROM {schema}postroom_migrations "                                             \
-	"ORDER BY compatible_with DESC, version LIMIT 1"
-
 static int query_state(struct pgsql_store *store, struct pr_schema_state *ret, struct pr_err *err)
 {
-	PR_CLEANUP_RESULT PGresult *result = run_migrate_query(store, STATE, NULL, err);
+	PR_CLEANUP_RESULT PGresult *result = pr_sql_run(store, &pr_sql_schema_state, NULL, err);
 
 	*ret = (struct pr_schema_state){ 0 };
 	if (!result)
@@ -76,35 +55,27 @@ static int read_schema_state(struct pgsql_store *store, struct pr_schema_state *
 
 	*ret = (struct pr_schema_state){ 0 };
 	snprintf(name, sizeof(name), "%spostroom_migrations", store->schema);
-	pr_pgsql_text(&params, name);
-	ledger = run_migrate_query(store, "SELECT to_regclass($1)", &params, err);
+	pr_sql_bind_find_table(&params, name);
+	ledger = pr_sql_run(store, &pr_sql_find_table, &params, err);
 	if (!ledger)
 		return err->status;
 	return PQgetisnull(ledger, 0, 0) ? POSTROOM_OK : query_state(store, ret, err);
 }
 
-int pr_pgsql_check_schema(struct postroom_store *base, struct pr_err *err)
+int pr_pgsql_check_schema(struct postroom_store *base, enum pr_schema_need need, struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
+	bool complete = need == PR_SCHEMA_COMPLETE;
 	struct pr_schema_state state;
-	int status = read_schema_state(store, &state, err);
-
-	if (status >= 0)
-		status = pr_schema_check(pr_schema_pgsql, &state, store->shown, err);
-	return status;
-}
-
-int pr_pgsql_check_compatible(struct postroom_store *base, struct pr_err *err)
-{
-	struct pgsql_store *store = pgsql_store(base);
-	struct pr_schema_state state;
-	int status = query_state(store, &state, err);
+	/* Relays check compatibility all the time, with one statement. */
+	int status = complete ? read_schema_state(store, &state, err)
+			      : query_state(store, &state, err);
 
 	/* Missing tables have a message of their own. */
-	if (status == POSTROOM_SCHEMA && strcmp(err->sqlstate, "42P01") == 0)
+	if (!complete && status == POSTROOM_SCHEMA && strcmp(err->sqlstate, "42P01") == 0)
 		return POSTROOM_OK;
 	if (status >= 0)
-		status = pr_schema_check_compatible(pr_schema_pgsql, &state, store->shown, err);
+		status = pr_schema_check(pr_schema_pgsql, &state, need, store->shown, err);
 	return status;
 }
 
@@ -114,14 +85,9 @@ static int record_migration(struct pgsql_store *store, const struct pr_migration
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 
-	pr_pgsql_number(&params, migration->version);
-	pr_pgsql_text(&params, migration->name);
-	pr_pgsql_text(&params, postroom_version());
-	pr_pgsql_number(&params, migration->compatible_with);
-	result = run_migrate_query(store,
-		       "INSERT INTO {schema}postroom_migrations (version, name, applied_by, "
-		       "compatible_with) VALUES ($1, $2, $3, $4)",
-		       &params, err);
+	pr_sql_bind_record_migration(&params, migration->version, migration->name,
+				     postroom_version(), migration->compatible_with);
+	result = pr_sql_run(store, &pr_sql_record_migration, &params, err);
 	return result ? POSTROOM_OK : err->status;
 }
 
@@ -133,8 +99,8 @@ static int create_schema(struct pgsql_store *store, struct pr_err *err)
 	char name[sizeof(store->schema)], sql[sizeof(name) + 20];
 
 	snprintf(name, sizeof(name), "%.*s", (int)strlen(store->schema) - 1, store->schema);
-	pr_pgsql_text(&params, name);
-	found = run_migrate_query(store, "SELECT to_regnamespace($1)", &params, err);
+	pr_sql_bind_find_schema(&params, name);
+	found = pr_sql_run(store, &pr_sql_find_schema, &params, err);
 	if (!found)
 		return err->status;
 	if (!PQgetisnull(found, 0, 0))
@@ -164,7 +130,8 @@ static int apply_missing(struct pgsql_store *store, pr_migration_fn fn, void *co
 	if (status >= 0)
 		status = read_schema_state(store, &state, err);
 	if (status >= 0)
-		status = pr_schema_check_compatible(pr_schema_pgsql, &state, store->shown, err);
+		status = pr_schema_check(pr_schema_pgsql, &state, PR_SCHEMA_COMPATIBLE,
+					 store->shown, err);
 	for (const struct pr_migration *m = pr_schema_pgsql; status >= 0 && m->version; m++) {
 		if (m->version <= state.version)
 			continue;
@@ -185,11 +152,7 @@ static int try_migrate(struct postroom_store *base, pr_migration_fn fn, void *co
 	if (status < 0)
 		return status;
 	status = apply_missing(pgsql_store(base), fn, context, err);
-	if (status >= 0)
-		status = base->ops->commit(base, err);
-	if (status < 0)
-		base->ops->rollback(base);
-	return status;
+	return base->ops->end(base, status, err);
 }
 
 int pr_pgsql_migrate(struct postroom_store *base, pr_migration_fn fn, void *context,
@@ -200,7 +163,8 @@ int pr_pgsql_migrate(struct postroom_store *base, pr_migration_fn fn, void *cont
 	int status = read_schema_state(store, &state, err);
 
 	if (status >= 0)
-		status = pr_schema_check_compatible(pr_schema_pgsql, &state, store->shown, err);
+		status = pr_schema_check(pr_schema_pgsql, &state, PR_SCHEMA_COMPATIBLE,
+					 store->shown, err);
 	if (status < 0 || state.version >= pr_schema_newest(pr_schema_pgsql))
 		return status;
 	for (int i = 0; i < TRIES; i++) {
@@ -218,12 +182,8 @@ static int report_unknown(struct pgsql_store *store, pr_migration_fn fn, void *c
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 
-	pr_pgsql_number(&params, pr_schema_newest(pr_schema_pgsql));
-	result = run_migrate_query(store,
-		       "SELECT version, compatible_with, name, "
-		       "(extract(epoch FROM applied_at) * 1000000)::bigint, applied_by "
-		       "FROM {schema}postroom_migrations WHERE version > $1 ORDER BY version",
-		       &params, err);
+	pr_sql_bind_newer_migrations(&params, pr_schema_newest(pr_schema_pgsql));
+	result = pr_sql_run(store, &pr_sql_newer_migrations, &params, err);
 	if (!result)
 		return err->status;
 	for (int i = 0; i < PQntuples(result); i++) {
@@ -253,11 +213,8 @@ int pr_pgsql_migrations(struct postroom_store *base, pr_migration_fn fn, void *c
 			fn(context, m, 0, NULL);
 			continue;
 		}
-		pr_pgsql_number(&params, m->version);
-		result = run_migrate_query(store,
-			       "SELECT (extract(epoch FROM applied_at) * 1000000)::bigint, applied_by "
-			       "FROM {schema}postroom_migrations WHERE version = $1",
-			       &params, err);
+		pr_sql_bind_read_migration(&params, m->version);
+		result = pr_sql_run(store, &pr_sql_read_migration, &params, err);
 		if (!result)
 			return err->status;
 		if (PQntuples(result) == 1)

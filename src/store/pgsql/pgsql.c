@@ -8,8 +8,9 @@
  * 3. Behind a pooler, no statement is prepared and the store does not listen.
  * 4. No message contains the password.
  */
-#include "store/pgsql/pgsql.h"
+#include "store/pgsql/named.h"
 
+#include "base/assert.h"
 #include "base/time.h"
 #include "base/url.h"
 
@@ -28,15 +29,27 @@ static int fail_on_connection(struct pgsql_store *store, const PGresult *result,
 
 void pr_pgsql_text(struct pgsql_params *params, const char *value)
 {
+	pr_assert(params->count < PG_PARAMS_MAX);
 	params->values[params->count++] = value;
 }
 
 void pr_pgsql_number(struct pgsql_params *params, int64_t value)
 {
-	char *text = params->numbers[params->count];
+	char *text;
 
+	pr_assert(params->count < PG_PARAMS_MAX);
+	text = params->numbers[params->count];
 	snprintf(text, sizeof(params->numbers[0]), "%lld", (long long)value);
 	params->values[params->count++] = text;
+}
+
+void pr_pgsql_bytes(struct pgsql_params *params, struct pr_span bytes)
+{
+	pr_assert(params->count < PG_PARAMS_MAX);
+	/* A value of no length must not be NULL, which means something else. */
+	params->values[params->count] = bytes.data && bytes.len == 0 ? "" : bytes.data;
+	params->lengths[params->count] = (int)bytes.len;
+	params->formats[params->count++] = 1;
 }
 
 /* How long one poll may last: it ends with the grace period, and early enough to feed the watchdog. */
@@ -207,34 +220,45 @@ int pr_pgsql_force_index_scans(struct pgsql_store *store, struct pr_err *err)
 	return result ? POSTROOM_OK : err->status;
 }
 
-#define NAME_SIZE 32
+#define NAME_SIZE 64
 
 static size_t index_of(const struct pr_table *table)
 {
 	return table == &pr_table_inbox;
 }
 
-static void slot_name(enum pgsql_slot slot, const struct pr_table *table, char out[NAME_SIZE])
+static struct pgsql_prepared *prepared_of(struct pgsql_store *store, const struct pr_table *table,
+					  const struct pgsql_step *step)
 {
-	snprintf(out, NAME_SIZE, "postroom_%zu_%d", index_of(table), (int)slot);
+	return step->named ? &store->named[step->named->number] :
+			     &store->slots[index_of(table)][step->slot];
 }
 
-static bool prepare_slot(struct pgsql_store *store, enum pgsql_slot slot, const struct pr_table *table,
-		    const char *sql, const char *doing, struct pr_err *err)
+static void step_name(const struct pgsql_step *step, const struct pr_table *table,
+		      char out[NAME_SIZE])
 {
-	struct pgsql_prepared *kept = &store->slots[index_of(table)][slot];
+	if (step->named)
+		snprintf(out, NAME_SIZE, "%s", step->named->name);
+	else
+		snprintf(out, NAME_SIZE, "postroom_%zu_%d", index_of(table), (int)step->slot);
+}
+
+static bool prepare_step(struct pgsql_store *store, const struct pr_table *table,
+			 const struct pgsql_step *step, const char *doing, struct pr_err *err)
+{
+	struct pgsql_prepared *kept = prepared_of(store, table, step);
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	char name[NAME_SIZE];
 
 	if (!kept->sql)
-		kept->sql = pr_pgsql_sql(store, table, sql);
+		kept->sql = pr_pgsql_sql(store, step->named ? step->named->table : table, step->sql);
 	if (!kept->sql) {
 		pr_err_nomem(err);
 		return false;
 	}
 	if (store->pooled || kept->prepared)
 		return true;
-	slot_name(slot, table, name);
+	step_name(step, table, name);
 	if (!PQsendPrepare(store->conn, name, kept->sql, 0, NULL)) {
 		fail_on_connection(store, NULL, doing, err);
 		return false;
@@ -244,18 +268,19 @@ static bool prepare_slot(struct pgsql_store *store, enum pgsql_slot slot, const 
 	return kept->prepared;
 }
 
-static int send_prepared(struct pgsql_store *store, enum pgsql_slot slot, const struct pr_table *table,
-		     const struct pgsql_params *params, bool binary)
+static int send_prepared(struct pgsql_store *store, const struct pr_table *table,
+			 const struct pgsql_step *step)
 {
+	const struct pgsql_params *params = step->params;
 	char name[NAME_SIZE];
 
 	if (store->pooled)
-		return PQsendQueryParams(store->conn, store->slots[index_of(table)][slot].sql,
+		return PQsendQueryParams(store->conn, prepared_of(store, table, step)->sql,
 					 params->count, NULL, params->values, params->lengths,
-					 params->formats, binary);
-	slot_name(slot, table, name);
+					 params->formats, step->binary);
+	step_name(step, table, name);
 	return PQsendQueryPrepared(store->conn, name, params->count, params->values,
-				   params->lengths, params->formats, binary);
+				   params->lengths, params->formats, step->binary);
 }
 
 /* In a pipeline of its own, which sets the timeouts of its transaction. */
@@ -265,26 +290,31 @@ static PGresult *run_pooled(struct pgsql_store *store, const struct pr_table *ta
 	return pr_pgsql_run_all(store, table, &step, 1, doing, err) < 0 ? NULL : step.result;
 }
 
-PGresult *pr_pgsql_run(struct pgsql_store *store, enum pgsql_slot slot,
-		       const struct pr_table *table, const char *sql, struct pgsql_params *params,
-		       bool binary, const char *doing, struct pr_err *err)
+PGresult *pr_pgsql_run_step(struct pgsql_store *store, const struct pr_table *table,
+			    const struct pgsql_step *step, const char *doing, struct pr_err *err)
 {
 	if (!require_connection(store, doing, err))
 		return NULL;
 	if (store->pooled)
-		return run_pooled(store, table,
-				  (struct pgsql_step){ .slot = slot,
-						       .sql = sql,
-						       .params = params,
-						       .binary = binary },
-				  doing, err);
-	if (!prepare_slot(store, slot, table, sql, doing, err))
+		return run_pooled(store, table, *step, doing, err);
+	if (!prepare_step(store, table, step, doing, err))
 		return NULL;
-	if (!send_prepared(store, slot, table, params, binary)) {
+	if (!send_prepared(store, table, step)) {
 		fail_on_connection(store, NULL, doing, err);
 		return NULL;
 	}
 	return check_result(store, pr_pgsql_await(store, doing, err), doing, err);
+}
+
+PGresult *pr_pgsql_run(struct pgsql_store *store, enum pgsql_slot slot,
+		       const struct pr_table *table, const char *sql, struct pgsql_params *params,
+		       bool binary, const char *doing, struct pr_err *err)
+{
+	const struct pgsql_step step = {
+		.slot = slot, .sql = sql, .params = params, .binary = binary
+	};
+
+	return pr_pgsql_run_step(store, table, &step, doing, err);
 }
 
 /*
@@ -353,11 +383,11 @@ static bool skip_timeouts(struct pgsql_store *store, const char *doing, struct p
 	return err->status >= 0;
 }
 
-bool pr_pgsql_run_by_row(struct pgsql_store *store, enum pgsql_slot slot,
-			 const struct pr_table *table, const char *sql,
-			 struct pgsql_params *params, const char *doing, struct pr_err *err)
+bool pr_pgsql_run_step_by_row(struct pgsql_store *store, const struct pr_table *table,
+			      const struct pgsql_step *step, const char *doing,
+			      struct pr_err *err)
 {
-	if (!require_connection(store, doing, err) || !prepare_slot(store, slot, table, sql, doing, err))
+	if (!require_connection(store, doing, err) || !prepare_step(store, table, step, doing, err))
 		return false;
 	/*
 	 * In a pipeline, although it is only one: otherwise libpq would go on row by row with the
@@ -365,7 +395,7 @@ bool pr_pgsql_run_by_row(struct pgsql_store *store, enum pgsql_slot slot,
 	 */
 	PQenterPipelineMode(store->conn);
 	if ((store->pooled && !send_timeouts(store)) ||
-	    !send_prepared(store, slot, table, params, true) || !PQpipelineSync(store->conn)) {
+	    !send_prepared(store, table, step) || !PQpipelineSync(store->conn)) {
 		drop_connection(store, fail_on_connection(store, NULL, doing, err));
 		return false;
 	}
@@ -464,9 +494,8 @@ struct stepping {
 static bool send_step(struct pgsql_store *store, void *context, size_t i)
 {
 	const struct stepping *stepping = context;
-	const struct pgsql_step *step = &stepping->steps[i];
 
-	return send_prepared(store, step->slot, stepping->table, step->params, step->binary);
+	return send_prepared(store, stepping->table, &stepping->steps[i]);
 }
 
 static bool end_step(struct pgsql_store *store, void *context, size_t i, PGresult *result,
@@ -485,7 +514,7 @@ int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
 	bool fine = require_connection(store, doing, err);
 
 	for (size_t i = 0; fine && i < count; i++)
-		fine = prepare_slot(store, steps[i].slot, table, steps[i].sql, doing, err);
+		fine = prepare_step(store, table, &steps[i], doing, err);
 	if (fine && pr_pgsql_pipe(store, &(struct pgsql_pipe){ .send = send_step,
 							       .answer = end_step,
 							       .context = &stepping,
@@ -527,6 +556,9 @@ static void close_store(struct postroom_store *base)
 	PQfinish(store->conn);
 	for (size_t i = 0; i < 2 * PG_SLOTS; i++)
 		free(store->slots[i / PG_SLOTS][i % PG_SLOTS].sql);
+	for (size_t i = 0; store->named && i < pr_sql_count; i++)
+		free(store->named[i].sql);
+	free(store->named);
 	free(store->statement);
 	for (size_t i = 0; i < sizeof(store->arrays) / sizeof(store->arrays[0]); i++)
 		pr_buf_release(&store->arrays[i]);
@@ -557,7 +589,9 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 	store->rules = config->rules;
 	pr_url_redact(config->url, store->shown, sizeof(store->shown));
 	store->url = strdup(config->url);
-	status = store->url ? pr_pgsql_connect(store, config, err) : pr_err_nomem(err);
+	store->named = calloc(pr_sql_count, sizeof(*store->named));
+	status = store->url && store->named ? pr_pgsql_connect(store, config, err) :
+					      pr_err_nomem(err);
 	if (status < 0) {
 		close_store(&store->base);
 		return status;
@@ -566,17 +600,12 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 	return POSTROOM_OK;
 }
 
-static int run_command(struct postroom_store *base, const char *sql, const char *doing,
-		   struct pr_err *err)
-{
-	PR_CLEANUP_RESULT PGresult *result = pr_pgsql_query(pgsql_store(base), sql, NULL, doing, err);
-
-	return result ? POSTROOM_OK : err ? err->status : POSTROOM_DATABASE;
-}
-
 static int begin(struct postroom_store *store, struct pr_err *err)
 {
-	return run_command(store, "BEGIN", "beginning to write", err);
+	PR_CLEANUP_RESULT PGresult *result = pr_pgsql_query(pgsql_store(store), "BEGIN", NULL,
+							    "beginning to write", err);
+
+	return result ? POSTROOM_OK : err->status;
 }
 
 /* COMMIT of a transaction that has failed is answered with ROLLBACK, and no error. */
@@ -593,9 +622,19 @@ static int commit(struct postroom_store *store, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-static void rollback(struct postroom_store *store)
+void pr_pgsql_rollback(struct pgsql_store *store)
 {
-	run_command(store, "ROLLBACK", "rolling back", NULL);
+	PQclear(pr_pgsql_query(store, "ROLLBACK", NULL, "rolling back", NULL));
+}
+
+static int end(struct postroom_store *store, int status, struct pr_err *err)
+{
+	int committed = status >= 0 ? commit(store, err) : status;
+
+	if (committed >= 0)
+		return status;
+	pr_pgsql_rollback(pgsql_store(store));
+	return committed;
 }
 
 const struct pr_store_ops pr_store_pgsql = {
@@ -605,38 +644,30 @@ const struct pr_store_ops pr_store_pgsql = {
 	.migrate = pr_pgsql_migrate,
 	.migrations = pr_pgsql_migrations,
 	.check_schema = pr_pgsql_check_schema,
-	.check_compatible = pr_pgsql_check_compatible,
 	.begin = begin,
-	.commit = commit,
-	.rollback = rollback,
+	.end = end,
 	.box = pr_pgsql_box,
-	.claim = pr_pgsql_claim,
+	.settle_and_claim = pr_pgsql_settle_and_claim,
 	.load = pr_pgsql_load,
 	.renew = pr_pgsql_renew,
-	.settle = pr_pgsql_settle,
-	.settle_and_claim = pr_pgsql_settle_and_claim,
 	.sweep = pr_pgsql_sweep,
 	.wait = pr_pgsql_wait,
 	.unfinished = pr_pgsql_unfinished,
-	.unrouted = pr_pgsql_unrouted,
 	.inbox_insert = pr_pgsql_inbox_insert,
 	.apply = pr_pgsql_apply,
-	.check_statement = pr_pgsql_check_statement,
 	.progress = pr_pgsql_progress,
 	.list = pr_pgsql_list,
-	.show = pr_pgsql_show,
-	.retry = pr_pgsql_retry,
-	.purge = pr_pgsql_purge,
-	.stats = pr_pgsql_stats,
 	.count = pr_pgsql_count,
+	.retry = pr_pgsql_retry,
+	.stats = pr_pgsql_stats,
 	.groups = pr_pgsql_groups,
-	.attempts = pr_pgsql_attempts,
-	.tidy_attempts = pr_pgsql_tidy_attempts,
 	.collect = pr_pgsql_collect,
+	.purge = pr_pgsql_purge,
+	.unrouted = pr_pgsql_unrouted,
+	.check_statement = pr_pgsql_check_statement,
+	.attempts = pr_pgsql_attempts,
 	.leases = pr_pgsql_leases,
-	.lease = pr_pgsql_lease,
-	.forget = pr_pgsql_purge_dedupe_keys,
+	.lease_kind = pr_pgsql_lease_kind,
 	.record_sources = pr_pgsql_record_sources,
 	.read_sources = pr_pgsql_read_sources,
-	.forget_sources = pr_pgsql_forget_sources,
 };

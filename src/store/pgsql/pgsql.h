@@ -35,11 +35,8 @@ enum pgsql_slot {
 	PG_OWN_NEAR_LANE,
 	PG_OWN_FAR_ROW,
 	PG_OWN_FAR_LANE,
-	PG_KIND,
-	PG_LEASED_LANES,
 	PG_NEXT_DUE,
 	PG_ANNOUNCE,
-	PG_CLEAR_NOTIFICATION,
 	PG_UNFINISHED,
 	PG_UNROUTED_LANE,
 	PG_UNROUTED_ROW,
@@ -47,13 +44,6 @@ enum pgsql_slot {
 	PG_BY_INDEX,
 	PG_BY_PAGE,
 	PG_AS_BEFORE,
-	PG_INBOX_INSERT,
-	PG_INBOX_INSERT_ORDERED,
-	PG_PROGRESS,
-	PG_RECORD_SOURCES,
-	PG_READ_SOURCES,
-	PG_LOAD,
-	PG_ATTEMPTS,
 	PG_SLOTS
 };
 
@@ -137,6 +127,7 @@ struct pgsql_store {
 		char *sql;
 		bool prepared;
 	} slots[2][PG_SLOTS]; /* of the outbox, of the inbox */
+	struct pgsql_prepared *named; /* the statements of sql/: see named.h */
 	/* Up to which attempt they were tidied: see attempts.c. */
 	struct pr_buf tidied_handler, tidied_id;
 	int64_t tidied_seq;
@@ -174,6 +165,8 @@ struct pgsql_params {
 
 void pr_pgsql_text(struct pgsql_params *params, const char *value);
 void pr_pgsql_number(struct pgsql_params *params, int64_t value);
+/* In binary. No data is SQL's NULL. */
+void pr_pgsql_bytes(struct pgsql_params *params, struct pr_span bytes);
 
 /*
  * Runs a prepared statement, or an unprepared one. The caller clears the result. NULL: failure,
@@ -185,26 +178,31 @@ PGresult *pr_pgsql_run(struct pgsql_store *store, enum pgsql_slot slot,
 PGresult *pr_pgsql_query(struct pgsql_store *store, const char *sql, struct pgsql_params *params,
 			 const char *doing, struct pr_err *err);
 
-/*
- * Sends a prepared statement whose result is read row by row, in binary, so that libpq has only
- * one row in memory. pr_pgsql_await_row() returns each row, then a result without rows, then NULL.
- * It also returns NULL, with err filled, after a failure.
- */
-bool pr_pgsql_run_by_row(struct pgsql_store *store, enum pgsql_slot slot,
-			 const struct pr_table *table, const char *sql,
-			 struct pgsql_params *params, const char *doing, struct pr_err *err);
-PGresult *pr_pgsql_await_row(struct pgsql_store *store, const char *doing, struct pr_err *err);
-/* After the last row or a failure (in err): makes the connection ready for the next statement. */
-int pr_pgsql_end_rows(struct pgsql_store *store, const char *doing, struct pr_err *err);
-
 /* One of several statements that share a round trip, a transaction and a commit. */
 struct pgsql_step {
+	const struct pgsql_sql *named; /* NULL: the slot counts */
 	enum pgsql_slot slot;
 	const char *sql;
 	struct pgsql_params *params;
 	bool binary; /* the result */
 	PGresult *result; /* the caller's to clear */
 };
+
+/* Runs one alone. */
+PGresult *pr_pgsql_run_step(struct pgsql_store *store, const struct pr_table *table,
+			    const struct pgsql_step *step, const char *doing, struct pr_err *err);
+
+/*
+ * Sends a prepared statement whose result is read row by row, in binary, so that libpq has only
+ * one row in memory. pr_pgsql_await_row() returns each row, then a result without rows, then NULL.
+ * It also returns NULL, with err filled, after a failure.
+ */
+bool pr_pgsql_run_step_by_row(struct pgsql_store *store, const struct pr_table *table,
+			      const struct pgsql_step *step, const char *doing,
+			      struct pr_err *err);
+PGresult *pr_pgsql_await_row(struct pgsql_store *store, const char *doing, struct pr_err *err);
+/* After the last row or a failure (in err): makes the connection ready for the next statement. */
+int pr_pgsql_end_rows(struct pgsql_store *store, const char *doing, struct pr_err *err);
 
 /*
  * All or nothing; on failure there are no results. A transaction that the first of them
@@ -217,6 +215,8 @@ int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
  * For statements that read most of a table: reads its pages in order, each of them once. An index
  * scan would jump between distant pages. NULL: failure.
  */
+/* Of a failed transaction, too. Outside of one it does nothing. */
+void pr_pgsql_rollback(struct pgsql_store *store);
 PGresult *pr_pgsql_run_by_page(struct pgsql_store *store, enum pgsql_slot slot,
 			       const struct pr_table *table, const char *sql,
 			       struct pgsql_params *params, const char *doing, struct pr_err *err);
@@ -281,8 +281,8 @@ int pr_pgsql_migrate(struct postroom_store *store, pr_migration_fn fn, void *con
 		     struct pr_err *err);
 int pr_pgsql_migrations(struct postroom_store *store, pr_migration_fn fn, void *context,
 			struct pr_err *err);
-int pr_pgsql_check_schema(struct postroom_store *store, struct pr_err *err);
-int pr_pgsql_check_compatible(struct postroom_store *store, struct pr_err *err);
+int pr_pgsql_check_schema(struct postroom_store *store, enum pr_schema_need need,
+			  struct pr_err *err);
 
 /* box.c */
 postroom_box *pr_pgsql_box(struct postroom_store *store);
@@ -304,15 +304,16 @@ int pr_pgsql_load(struct postroom_store *store, const struct pr_table *table,
 		  struct pr_err *err);
 
 /* claim.c */
-int pr_pgsql_claim(struct postroom_store *store, const struct pr_table *table,
-		   const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 int pr_pgsql_settle_and_claim(struct postroom_store *store, const struct pr_table *table,
-		  postroom_delivery *items, size_t count, const struct pr_policy *policy,
-		  const struct pr_claim *claim, struct postroom_batch *next, struct pr_err *err);
+			      const struct pr_settle *settle, const struct pr_claim *claim,
+			      struct postroom_batch *batch, struct pr_err *err);
 int pr_pgsql_sweep(struct postroom_store *store, const struct pr_table *table,
 		   const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 int pr_pgsql_unfinished(struct postroom_store *store, const struct pr_table *table,
 			const struct pr_claim *claim, bool *ret, struct pr_err *err);
+
+/* The statement of a claim. */
+const char *pr_pgsql_claim_sql(enum pgsql_slot slot);
 
 /* The claim of one path. */
 struct pgsql_path_claim {
@@ -352,8 +353,8 @@ extern const char pr_pgsql_renew_lanes[];
 int pr_pgsql_load_lease_kind(struct pgsql_store *store, struct pr_err *err);
 /* *ret_lost: leases of lanes have ended. */
 int pr_pgsql_check_lease_kind(struct pgsql_store *store, bool *ret_lost, struct pr_err *err);
-int pr_pgsql_lease(struct postroom_store *store, const enum pr_lease_kind *want,
-		   enum pr_lease_kind *ret, struct pr_err *err);
+int pr_pgsql_lease_kind(struct postroom_store *store, const enum pr_lease_kind *want,
+			enum pr_lease_kind *ret, struct pr_err *err);
 
 /* low_water.c: both do something only when it is due. */
 int pr_pgsql_raise_low_water(struct pgsql_store *store, const struct pr_table *table,
@@ -521,10 +522,10 @@ int pr_pgsql_unrouted(struct postroom_store *store, const struct pr_table *table
 int pr_pgsql_renew(struct postroom_store *store, const struct pr_table *table,
 		   postroom_delivery *items, size_t count, int64_t lease_ms, struct pr_err *err);
 int pr_pgsql_settle(struct postroom_store *store, const struct pr_table *table,
-		    postroom_delivery *items, size_t count, const struct pr_policy *policy,
-		    struct pr_err *err);
+		    const struct pr_settle *settle, struct pr_err *err);
 
-/* The statements that settle a batch, and room for two that claim the next. */
+/* The statements that settle a batch, and those that claim the next. */
+#define PG_STEPS_MAX 8
 struct pgsql_settling {
 	postroom_delivery *items;
 	size_t item_count;
@@ -534,10 +535,11 @@ struct pgsql_settling {
 	int64_t *settled_count; /* room for the others */
 	size_t in_flight_items;	 /* how many the lanes have */
 	struct pgsql_params params, lane_params, key_params, move_params, attempt_params, no_params;
-	struct pgsql_step steps[8];
+	struct pgsql_step steps[PG_STEPS_MAX];
 	size_t count; /* of steps */
 };
 
+void pr_pgsql_add_step(struct pgsql_settling *settling, struct pgsql_step step);
 int pr_pgsql_begin_settling(struct pgsql_store *store, const struct pr_table *table,
 			    const struct pr_policy *policy, struct pgsql_settling *settling,
 			    struct pr_err *err);
@@ -588,9 +590,8 @@ bool pr_pgsql_should_retry(struct pgsql_store *store, int *status, int tries, st
 extern const struct pgsql_step pr_pgsql_begin;
 
 /* inbox_insert.c */
-int pr_pgsql_inbox_insert(struct postroom_store *store, const char *handler, const char *statement,
-		     enum pr_insert_order order, struct pr_incoming_event *incoming_events, size_t count,
-		     size_t *ret_at, struct pr_err *err);
+int pr_pgsql_inbox_insert(struct postroom_store *store, const struct pr_inbox_insert *insert,
+			  size_t *ret_at, struct pr_err *err);
 int pr_pgsql_progress(struct postroom_store *store, const struct pr_progress *progress,
 		      struct pr_err *err);
 
@@ -603,14 +604,12 @@ PGresult *pr_pgsql_ask(struct pgsql_store *store, const struct pr_table *table,
 		       const struct pr_query *query, const char *doing, struct pr_err *err);
 int pr_pgsql_list(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
 		  postroom_row_fn fn, void *context, struct pr_err *err);
-int pr_pgsql_show(struct postroom_store *store, const postroom_filter *filter, postroom_row_fn fn,
-		  void *context, struct pr_err *err);
 int pr_pgsql_count(struct postroom_store *store, const postroom_filter *filter, int64_t cap,
 		   int64_t *ret, struct pr_err *err);
 
 /* groups.c */
-int pr_pgsql_groups(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
-		    postroom_group_fn fn, void *context, int *ret_capped, struct pr_err *err);
+int pr_pgsql_groups(struct postroom_store *store, const postroom_filter *filter,
+		    const struct pr_grouping *grouping, struct pr_err *err);
 
 /* gauges.c */
 int pr_pgsql_collect(struct postroom_store *store, int64_t cap, struct pr_gauges *ret,
@@ -621,29 +620,26 @@ int pr_pgsql_leases(struct postroom_store *store, pr_lease_fn fn, void *context,
 /* attempts.c */
 int pr_pgsql_attempts(struct postroom_store *store, const postroom_filter *filter,
 		      postroom_attempt_fn fn, void *context, struct pr_err *err);
-/* $1 to $5: arrays of handlers ("" in the outbox), ids, numbers, durations, errors; worker, sink. */
-extern const char pr_pgsql_add_attempts[];
 /* Of items whose expired leases have been claimed. */
 int pr_pgsql_note_takeovers(struct pgsql_store *store, const struct pr_table *table,
 			    const postroom_delivery *items, size_t count, const char *reason,
 			    struct pr_err *err);
-int pr_pgsql_tidy_attempts(struct postroom_store *store, const struct pr_table *table, int32_t limit,
-			   int64_t *ret, struct pr_err *err);
+int pr_pgsql_purge_attempts(struct pgsql_store *store, const struct pr_table *table, int32_t limit,
+			    int64_t *ret, struct pr_err *err);
 
 /* admin.c */
 int pr_pgsql_retry(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
 		   int64_t *ret, struct pr_err *err);
-int pr_pgsql_purge(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
-		   bool alone, int64_t *ret, struct pr_err *err);
-int pr_pgsql_purge_dedupe_keys(struct postroom_store *store, int64_t older_than_ms, int32_t limit, bool alone,
-		    int64_t *ret, struct pr_err *err);
+int pr_pgsql_purge(struct postroom_store *store, const struct pr_purge *purge, int64_t *ret,
+		   struct pr_err *err);
+/*
+ * Within the caller's transaction, and under row leases: deletes those of the messages that are
+ * pending, as if they had never been written. ids and ret_ids are arrays of PostgreSQL.
+ */
+int pr_pgsql_withdraw(struct pgsql_store *store, const char *ids, struct pr_buf *ret_ids,
+		      struct pr_err *err);
 int pr_pgsql_stats(struct postroom_store *store, const postroom_filter *filter,
 		   postroom_counts *ret, postroom_topic_fn fn, void *context, struct pr_err *err);
-
-/* Age 0 includes rows with a future timestamp, which exist after the clock was set back. */
-#define PG_BEFORE(older_than_ms)                                                                   \
-	"(SELECT CASE WHEN " older_than_ms "::bigint > 0 THEN clock_timestamp() - "                \
-	older_than_ms "::bigint * interval '1 millisecond' ELSE 'infinity' END)"
 
 /* Only one relay purges at a time: the others skip it while the lock is held. */
 #define PG_ALONE(alone)                                                                            \
@@ -661,8 +657,7 @@ bool pr_pgsql_kind_index(size_t i, struct pgsql_kind_index *ret);
 /* source.c */
 int pr_pgsql_record_sources(struct postroom_store *store, const char *handler, int64_t period_ms,
 			  const struct pr_source_position *entries, size_t count, struct pr_err *err);
-int pr_pgsql_read_sources(struct postroom_store *store, const char *handler,
-			  pr_source_fn fn, void *context, int64_t *ret_us, struct pr_err *err);
-int pr_pgsql_forget_sources(struct postroom_store *store, const char *handler, struct pr_err *err);
+int pr_pgsql_read_sources(struct postroom_store *store, const char *handler, pr_source_fn fn,
+			  void *context, int64_t *ret_us, struct pr_err *err);
 
 #endif

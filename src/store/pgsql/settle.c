@@ -12,8 +12,9 @@
  *    the same transaction. The claim that held one of them had a share lock on the
  *    blocker until its commit, so that statement sees the held message.
  */
-#include "store/pgsql/pgsql.h"
+#include "base/assert.h"
 #include "store/pgsql/array.h"
+#include "store/pgsql/statements.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -127,9 +128,9 @@ static void reset_arrays(struct pgsql_store *store)
 static void add_binary(struct pgsql_params *params, struct pr_buf *array, enum pr_pgsql_binary kind)
 {
 	pr_pgsql_binary_end(array, kind);
-	params->lengths[params->count] = (int)array->len;
-	params->formats[params->count] = 1;
 	pr_pgsql_text(params, array->data);
+	params->lengths[params->count - 1] = (int)array->len;
+	params->formats[params->count - 1] = 1;
 }
 
 /* Ends the arrays from..to and hands them over. */
@@ -178,6 +179,7 @@ static void add_key(struct pgsql_store *store, const postroom_delivery *item)
 static void add_lane(struct pgsql_store *store, const postroom_delivery *item,
 		     bool known[PG_LANES + 1])
 {
+	pr_assert(item->lane <= PG_LANES);
 	if (known[item->lane])
 		return;
 	known[item->lane] = true;
@@ -218,12 +220,17 @@ static void add_failed(struct pgsql_store *store, const struct pr_table *table,
 	pr_pgsql_array_add_text(&arrays[ARRAY_FAILED_ERROR], item->reason);
 }
 
+void pr_pgsql_add_step(struct pgsql_settling *settling, struct pgsql_step step)
+{
+	pr_assert(settling->count < PG_STEPS_MAX);
+	settling->steps[settling->count++] = step;
+}
+
 static void add_settle_step(struct pgsql_settling *settling, enum pgsql_slot slot, const char *sql,
 		     struct pgsql_params *params)
 {
-	settling->steps[settling->count++] = (struct pgsql_step){
-		.slot = slot, .sql = sql, .params = params, .binary = true
-	};
+	pr_pgsql_add_step(settling, (struct pgsql_step){
+		.slot = slot, .sql = sql, .params = params, .binary = true });
 }
 
 /* The parameter with the lane of each that was delivered: the short statement has no use for it. */
@@ -286,7 +293,7 @@ static int record_attempts(struct pgsql_store *store, struct pgsql_settling *set
 		return err->status;
 	pr_pgsql_text(params, store->base.worker);
 	pr_pgsql_text(params, store->base.sink);
-	add_settle_step(settling, PG_ATTEMPTS, pr_pgsql_add_attempts, params);
+	pr_pgsql_add_step(settling, pr_sql_step(&pr_sql_add_attempts, params));
 	return POSTROOM_OK;
 }
 
@@ -473,12 +480,11 @@ void pr_pgsql_release_settling(struct pgsql_settling *settling)
 }
 
 int pr_pgsql_settle(struct postroom_store *base, const struct pr_table *table,
-		    postroom_delivery *items, size_t count, const struct pr_policy *policy,
-		    struct pr_err *err)
+		    const struct pr_settle *settle, struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
-	struct pgsql_settling settling = { .items = items, .item_count = count };
-	int status = pr_pgsql_begin_settling(store, table, policy, &settling, err);
+	struct pgsql_settling settling = { .items = settle->items, .item_count = settle->count };
+	int status = pr_pgsql_begin_settling(store, table, settle->policy, &settling, err);
 
 	if (status >= 0)
 		status = pr_pgsql_run_all(store, table, settling.steps, settling.count,

@@ -84,14 +84,14 @@ static const struct {
 	/* By what a row is settled: unique, and the same as long as it is leased. */
 	{ "{row}", "id", "seq" },
 	{ "{row_type}", "uuid", "bigint" },
-	{ "{sleepers}", "postroom_sleepers", "postroom_inbox_sleepers" },
+	{ "{notify_until}", "postroom_notify_until", "postroom_inbox_notify_until" },
 	/* In the inbox each claim names its handler, with which the index begins. */
 	{ "{any_ns}", "$1::text IS NULL OR ", "" },
 };
 
 /* Puts in what the {name} at the beginning of sql stands for; its length, 0 for none. */
-static size_t put_word(struct pgsql_store *store, const struct pr_table *table, const char *sql,
-		       struct pr_buf *out)
+static size_t put_table_word(struct pgsql_store *store, const struct pr_table *table,
+			     const char *sql, struct pr_buf *out)
 {
 	if (strncmp(sql, "{schema}", 8) == 0) {
 		pr_buf_puts(out, store->schema);
@@ -128,7 +128,7 @@ char *pr_pgsql_sql(struct pgsql_store *store, const struct pr_table *table, cons
 		size_t len;
 
 		pr_buf_append(&whole, sql, (size_t)(at - sql));
-		len = put_word(store, table, at, &whole);
+		len = put_table_word(store, table, at, &whole);
 		if (len == 0)
 			pr_buf_putc(&whole, '{');
 		sql = at + (len ? len : 1);

@@ -73,15 +73,34 @@ static int check_word(const char *statement, struct pr_err *err)
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "the handler's statement is empty; write one SQL statement");
 	return pr_err_set(err, POSTROOM_INVALID,
-			  "the handler's statement begins with \"%.*s\"; it is run inside of a "
+			  "the handler's statement begins with \"%.*s\"; it runs inside a "
 			  "transaction and must be an INSERT, UPDATE, DELETE, MERGE, SELECT, WITH, "
 			  "VALUES or CALL",
 			  (int)(len == 0 ? 1 : len < 40 ? len : 40), at);
 }
 
+static int refuse_parameter(int number, struct pr_err *err)
+{
+	return pr_err_set(err, POSTROOM_INVALID,
+			  "the handler's statement uses $%d; an event has seven: $1 payload, "
+			  "$2 id, $3 topic, $4 key, $5 headers, $6 tenant_id, "
+			  "$7 correlation_id",
+			  number);
+}
+
+/* The number of a parameter whose type is unknown to the server, which knows those of an event. */
+static int find_unknown_parameter(const struct pr_err *err, const PGresult *result)
+{
+	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	const char *dollar = text ? strchr(text, '$') : NULL;
+
+	return dollar && strcmp(err->sqlstate, "42P18") == 0 ? atoi(dollar + 1) : 0;
+}
+
 static PGresult *await_checked(struct pgsql_store *store, int sent, struct pr_err *err)
 {
 	PGresult *result;
+	int unknown;
 
 	if (!sent) {
 		pr_pgsql_fail(store->conn, NULL, store->shown, PREPARING, err);
@@ -92,12 +111,15 @@ static PGresult *await_checked(struct pgsql_store *store, int sent, struct pr_er
 		return result;
 	pr_pgsql_fail_statement(store->conn, result, store->shown, POSTROOM_INVALID,
 				"the handler's statement cannot be run", err);
+	unknown = find_unknown_parameter(err, result);
 	/* The error for several statements has no position. */
 	if (err->status == POSTROOM_INVALID && strcmp(err->sqlstate, "42601") == 0 &&
 	    !PQresultErrorField(result, PG_DIAG_STATEMENT_POSITION))
 		pr_err_set(err, POSTROOM_INVALID,
-			   "the handler's statement is more than one; write one, or put the others "
-			   "into a function");
+			   "the handler's statement consists of several; write one, or put the "
+			   "others into a function");
+	else if (err->status == POSTROOM_INVALID && unknown > 0)
+		refuse_parameter(unknown, err);
 	PQclear(result);
 	return NULL;
 }
@@ -118,12 +140,7 @@ static int prepare_checked(struct pgsql_store *store, const char *statement, str
 	if (!described)
 		return err->status;
 	if (PQnparams(described) > PARAMS)
-		return pr_err_set(
-			err, POSTROOM_INVALID,
-			"the handler's statement uses $%d; an event has seven: $1 payload, "
-			"$2 id, $3 topic, $4 key, $5 headers, $6 tenant_id, "
-			"$7 correlation_id",
-			PQnparams(described));
+		return refuse_parameter(PQnparams(described), err);
 	return POSTROOM_OK;
 }
 
@@ -144,7 +161,7 @@ int pr_pgsql_check_statement(struct postroom_store *base, const char *statement,
 	status = base->ops->begin(base, err);
 	if (status >= 0) {
 		status = prepare_checked(store, statement, err);
-		base->ops->rollback(base);
+		pr_pgsql_rollback(store);
 	}
 	if (status < 0) {
 		free(copy);
@@ -318,7 +335,7 @@ static int complete_job(struct pgsql_store *store, postroom_delivery *job, struc
 	struct pgsql_settling settling = { .items = job, .item_count = 1, .anyone = true };
 	int status;
 
-	settling.steps[settling.count++] = pr_pgsql_begin;
+	pr_pgsql_add_step(&settling, pr_pgsql_begin);
 	status = pr_pgsql_begin_settling(store, &pr_table_inbox, &policy, &settling, err);
 	if (status >= 0)
 		status = pr_pgsql_run_all(store, &pr_table_inbox, settling.steps, settling.count,
@@ -345,7 +362,7 @@ static int apply_once(struct pgsql_store *store, const char *statement,
 	if (status >= 0)
 		status = pr_pgsql_run_statement(store, &running, err);
 	if (status < 0)
-		store->base.ops->rollback(&store->base);
+		pr_pgsql_rollback(store);
 	return status;
 }
 

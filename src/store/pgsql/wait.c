@@ -2,9 +2,9 @@
 /*
  * Waiting until a producer notifies (D3).
  *
- * A sleeper says until when it sleeps in the table's sequence (postroom_sleepers,
- * postroom_inbox_sleepers); a trigger on the table notifies while that time has not come. A sequence,
- * because it is seen at once, outside of transactions, and never leaves dead
+ * Before it sleeps, a relay writes its notify deadline into the table's sequence
+ * (postroom_notify_until, postroom_inbox_notify_until). Until then a trigger on the table notifies.
+ * It is a sequence because its value is seen at once, outside of transactions, and leaves no dead
  * rows behind, however long vacuum is held back.
  *
  * 1. Producers notify only while a relay sleeps: a busy relay naps (PR_STORE_SHORT_WAIT_MS)
@@ -24,7 +24,7 @@
  *    producers keep notifying.
  */
 #include "base/time.h"
-#include "store/pgsql/pgsql.h"
+#include "store/pgsql/statements.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -65,26 +65,14 @@
 	APART_DUE ", (SELECT min(locked_until) FROM {schema}postroom_lanes WHERE locked_until > " PG_NOW ")) " \
 	"- clock_timestamp()) * 1000)::bigint"
 
-/* The same of a table that has no lanes. */
-#define NEXT_APART                                                                                 \
-	"false, " LEFT_BEHIND ", ceil(extract(epoch FROM least(" APART_DUE ") "                    \
-	"- clock_timestamp()) * 1000)::bigint"
-
 /* The value of a sequence is seen at once: there is no need to wait for the disk. */
 #define NO_WAIT "set_config('synchronous_commit', 'off', true), "
 
-#define ANNOUNCE(next, max_ms)                                                                     \
-	"SELECT " next ", " NO_WAIT "setval('{schema}{sleepers}', greatest(last_value + 1, "       \
-	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + " max_ms "::bigint)) "           \
-	"FROM {schema}{sleepers}"
-
-/*
- * Each announcement raises the value, so a value that is still our own means that no other
- * relay has announced a sleep since. Only then is it cleared.
- */
-#define CLEAR_NOTIFICATION                                                                         \
-	"SELECT " NO_WAIT "setval('{schema}{sleepers}', 1) FROM {schema}{sleepers} "               \
-	"WHERE last_value = $1::bigint"
+#define ANNOUNCE                                                                                   \
+	"SELECT " NEXT_DUE ", " NO_WAIT                                                            \
+	"setval('{schema}{notify_until}', greatest(last_value + 1, "                               \
+	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $6::bigint)) "                   \
+	"FROM {schema}{notify_until}"
 
 /* Each part goes by an index of its own. */
 #define UNROUTED_IN(condition)                                                                     \
@@ -104,21 +92,24 @@ static int clear_notification(struct pgsql_store *store, const struct pr_table *
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 
-	pr_pgsql_number(&params, store->announced);
-	result = pr_pgsql_run(store, PG_CLEAR_NOTIFICATION, table, CLEAR_NOTIFICATION, &params, false, "waking up", err);
+	if (table->lanes)
+		pr_sql_bind_clear_notification_outbox(&params, store->announced);
+	else
+		pr_sql_bind_clear_notification_inbox(&params, store->announced);
+	result = pr_sql_run(store, table->lanes ? &pr_sql_clear_notification_outbox :
+						  &pr_sql_clear_notification_inbox,
+			    &params, err);
 	return result ? POSTROOM_OK : err->status;
 }
 
 static int listen_on_channel(struct pgsql_store *store, const struct pr_table *table, struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *channel = NULL, *listening = NULL;
-	char *sql = pr_pgsql_sql(store, table, "SELECT '{schema}{table}'::regclass::oid");
 	char listen[64];
 
-	if (!sql)
-		return pr_err_nomem(err);
-	channel = pr_pgsql_query(store, sql, NULL, "finding the notification channel", err);
-	free(sql);
+	channel = pr_sql_run(store, table->lanes ? &pr_sql_notify_channel_outbox :
+						   &pr_sql_notify_channel_inbox,
+			     NULL, err);
 	if (!channel)
 		return err->status;
 	snprintf(listen, sizeof(listen), "LISTEN postroom_%.20s", PQgetvalue(channel, 0, 0));
@@ -131,29 +122,55 @@ static int listen_on_channel(struct pgsql_store *store, const struct pr_table *t
 
 enum { COL_WAITING, COL_LEFT_BEHIND, COL_NEXT, COL_SET_CONFIG, COL_ANNOUNCED };
 
+static PGresult *announce_outbox(struct pgsql_store *store, const struct pr_scope *scope,
+				 bool below, int64_t max_ms, struct pr_err *err)
+{
+	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
+	struct pgsql_params params = { 0 };
+
+	if (!pr_pgsql_add_scope(&params, scope, &pattern)) {
+		pr_err_nomem(err);
+		return NULL;
+	}
+	pr_pgsql_number(&params, below ? 0 : pr_pgsql_scope_low_water(store, scope));
+	pr_pgsql_text(&params, below ? NULL : pr_pgsql_scope_low_water_lanes(store, scope));
+	if (!store->pooled)
+		pr_pgsql_number(&params, max_ms);
+	return pr_pgsql_run(store, store->pooled ? PG_NEXT_DUE : PG_ANNOUNCE, &pr_table_outbox,
+			    store->pooled ? "SELECT " NEXT_DUE : ANNOUNCE, &params, false,
+			    "looking for work", err);
+}
+
+static PGresult *announce_inbox(struct pgsql_store *store, const struct pr_scope *scope,
+				int64_t max_ms, struct pr_err *err)
+{
+	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
+	struct pgsql_params params = { 0 };
+	const char *topic = pr_pgsql_pattern(scope->topic, &pattern);
+
+	if (pattern.failed) {
+		pr_err_nomem(err);
+		return NULL;
+	}
+	if (store->pooled)
+		pr_sql_bind_next_due_inbox(&params, scope->ns, topic, scope->tenant_id);
+	else
+		pr_sql_bind_announce_inbox(&params, scope->ns, topic, scope->tenant_id, max_ms);
+	return pr_sql_run(store, store->pooled ? &pr_sql_next_due_inbox : &pr_sql_announce_inbox,
+			  &params, err);
+}
+
 /* How long until a message is due; announces the sleep if there are notifications. */
 static int announce(struct pgsql_store *store, const struct pr_table *table,
 		    const struct pr_scope *scope, int64_t max_ms, int64_t *ret_ms,
 		    struct pr_err *err)
 {
-	PR_CLEANUP_RESULT PGresult *result = NULL;
-	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
-	struct pgsql_params params = { 0 };
 	int64_t next_ms = INT64_MAX, begun_us = pr_mono_us();
 	bool below = table->lanes && pr_pgsql_low_water_is_stale(store, scope);
-	const char *look = table->lanes ? "SELECT " NEXT_DUE : "SELECT " NEXT_APART;
-	const char *say = table->lanes ? ANNOUNCE(NEXT_DUE, "$6") : ANNOUNCE(NEXT_APART, "$4");
+	PR_CLEANUP_RESULT PGresult *result =
+		table->lanes ? announce_outbox(store, scope, below, max_ms, err) :
+			       announce_inbox(store, scope, max_ms, err);
 
-	if (!pr_pgsql_add_scope(&params, scope, &pattern))
-		return pr_err_nomem(err);
-	if (table->lanes) {
-		pr_pgsql_number(&params, below ? 0 : pr_pgsql_scope_low_water(store, scope));
-		pr_pgsql_text(&params, below ? NULL : pr_pgsql_scope_low_water_lanes(store, scope));
-	}
-	if (!store->pooled)
-		pr_pgsql_number(&params, max_ms);
-	result = pr_pgsql_run(store, store->pooled ? PG_NEXT_DUE : PG_ANNOUNCE, table,
-			      store->pooled ? look : say, &params, false, "looking for work", err);
 	if (!result)
 		return err->status;
 	if (!store->pooled)

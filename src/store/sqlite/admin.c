@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Changes by operators (X1, X2): retry, purge, forget; and exact statistics.
+ * Changes by operators (X1, X2): retry and purge; and exact statistics.
  *
  * 1. Retry and purge change only rows in the states that they are for, checked in
  *    the statement that changes the row.
@@ -25,14 +25,16 @@ static sqlite3_stmt *prepare_filter(struct sqlite_store *store, const char *sql,
 static int free_successors(struct sqlite_store *store, const struct pr_table *table,
 			   sqlite3_stmt *row, struct pr_err *err)
 {
-	const char *key = (const char *)sqlite3_column_text(row, 3);
+	const struct sqlite_key_name name = {
+		.key = pr_sqlite_key_part(row, 3),
+		.topic = pr_sqlite_key_part(row, 2),
+		.ns = pr_sqlite_key_part(row, 1),
+	};
 
-	if (!key)
+	if (!name.key)
 		return POSTROOM_OK;
 	/* If another dead one blocks them, the next claim will hold them back again. */
-	return pr_sqlite_order_free_key(store, table, key,
-					(const char *)sqlite3_column_text(row, 2),
-					(const char *)sqlite3_column_text(row, 1), false, err);
+	return pr_sqlite_unblock_key(store, table, &name, false, err);
 }
 
 /* Each gets a new seq (D6). sqlite_sequence moves along, so that no number is given twice. */
@@ -115,7 +117,7 @@ int pr_sqlite_retry(struct postroom_store *base, const postroom_filter *filter, 
 	int status;
 
 	put_rows(&query, filter, "dead", limit);
-	rows = pr_sqlite_ask(store, &query, err);
+	rows = pr_sqlite_prepare_query(store, &query, err);
 	if (!rows)
 		return err->status;
 	status = pr_sqlite_begin(base, err);
@@ -176,31 +178,30 @@ static int delete_found(struct sqlite_store *store, const struct pr_table *table
 	if (table == &pr_table_outbox)
 		status = pr_sqlite_keep_dedupe_keys(store, 0, err);
 	if (status >= 0)
-		status = pr_sqlite_forget_attempts(store, table, err);
+		status = pr_sqlite_delete_attempts(store, table, err);
 	if (status >= 0)
 		status = delete_outbox_rows(store, table, err);
 	return status;
 }
 
-int pr_sqlite_purge(struct postroom_store *base, const postroom_filter *filter, int32_t limit,
-		    bool alone, int64_t *ret, struct pr_err *err)
+static int purge_rows(struct sqlite_store *store, const struct pr_purge *purge, int64_t *ret,
+		      struct pr_err *err)
 {
-	struct sqlite_store *store = sqlite_store(base);
+	const postroom_filter *filter = purge->filter;
 	PR_CLEANUP_QUERY struct pr_query query = { .mark = '?' };
 	bool dead = pr_filter_is(filter, "dead");
 	sqlite3_stmt *rows;
 	int64_t purged = 0;
 	int status;
 
-	(void)alone; /* there is one writer at a time anyway */
-	put_rows(&query, filter, filter->status, limit);
-	rows = pr_sqlite_ask(store, &query, err);
+	put_rows(&query, filter, filter->status, purge->limit);
+	rows = pr_sqlite_prepare_query(store, &query, err);
 	if (!rows)
 		return err->status;
-	status = pr_sqlite_begin(base, err);
+	status = pr_sqlite_begin(&store->base, err);
 	if (status >= 0)
 		status = pr_sqlite_end(
-			base,
+			&store->base,
 			delete_found(store, pr_filter_table(filter), rows, dead, &purged, err),
 			err);
 	pr_sqlite_answered(store, rows, SQLITE_DONE, NULL, err);
@@ -209,10 +210,9 @@ int pr_sqlite_purge(struct postroom_store *base, const postroom_filter *filter, 
 	return status;
 }
 
-int pr_sqlite_purge_dedupe_keys(struct postroom_store *base, int64_t older_than_ms, int32_t limit,
-				bool alone, int64_t *ret, struct pr_err *err)
+static int purge_dedupe_keys(struct sqlite_store *store, const struct pr_purge *purge, int64_t *ret,
+			     struct pr_err *err)
 {
-	struct sqlite_store *store = sqlite_store(base);
 	sqlite3_stmt *stmt = prepare_filter(
 		store,
 		"DELETE FROM postroom_dedupe WHERE (namespace, topic, dedupe_key) "
@@ -221,18 +221,17 @@ int pr_sqlite_purge_dedupe_keys(struct postroom_store *base, int64_t older_than_
 		err);
 	int status;
 
-	(void)alone;
 	if (!stmt)
 		return err->status;
-	sqlite3_bind_int64(stmt, 1, pr_sqlite_before(older_than_ms));
-	sqlite3_bind_int(stmt, 2, limit);
-	status = pr_sqlite_begin(base, err);
+	sqlite3_bind_int64(stmt, 1, pr_sqlite_before(purge->filter->older_than_ms));
+	sqlite3_bind_int(stmt, 2, purge->limit);
+	status = pr_sqlite_begin(&store->base, err);
 	if (status >= 0) {
 		int64_t forgotten;
 
-		status = pr_sqlite_run(store, stmt, "forgetting dedupe keys", err);
+		status = pr_sqlite_run(store, stmt, "purging dedupe keys", err);
 		forgotten = sqlite3_changes(store->db);
-		status = pr_sqlite_end(base, status, err);
+		status = pr_sqlite_end(&store->base, status, err);
 		if (status >= 0)
 			*ret = forgotten;
 	}
@@ -240,16 +239,21 @@ int pr_sqlite_purge_dedupe_keys(struct postroom_store *base, int64_t older_than_
 	return status;
 }
 
-int pr_sqlite_lease(struct postroom_store *base, const enum pr_lease_kind *want,
-		    enum pr_lease_kind *ret, struct pr_err *err)
+/* exclusive needs no lock here: there is one writer at a time. */
+int pr_sqlite_purge(struct postroom_store *base, const struct pr_purge *purge, int64_t *ret,
+		    struct pr_err *err)
 {
-	(void)base;
-	if (want && *want != PR_LEASE_ROW)
-		return pr_err_set(err, POSTROOM_INVALID,
-				  "SQLite has one writer at a time, so its messages are always "
-				  "leased by row; lanes are for PostgreSQL");
-	*ret = PR_LEASE_ROW;
-	return POSTROOM_OK;
+	struct sqlite_store *store = sqlite_store(base);
+
+	switch (purge->of) {
+	case PR_PURGE_DEDUPE_KEYS:
+		return purge_dedupe_keys(store, purge, ret, err);
+	case PR_PURGE_ATTEMPTS:
+		return pr_sqlite_purge_attempts(store, pr_filter_table(purge->filter), purge->limit,
+						ret, err);
+	default:
+		return purge_rows(store, purge, ret, err);
+	}
 }
 
 /*
@@ -293,7 +297,7 @@ int pr_sqlite_stats(struct postroom_store *base, const postroom_filter *filter,
 	int rc, status;
 
 	put_stats(&query, filter, now_us);
-	stmt = pr_sqlite_ask(store, &query, err);
+	stmt = pr_sqlite_prepare_query(store, &query, err);
 	if (!stmt)
 		return err->status;
 	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {

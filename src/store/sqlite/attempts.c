@@ -20,11 +20,11 @@
 	"DELETE FROM postroom_attempts WHERE seq IN (SELECT seq FROM postroom_attempts "           \
 	"WHERE handler_name = ?1 AND id = ?2 ORDER BY seq DESC LIMIT -1 OFFSET " KEPT ")"
 /* Only rows that were claimed can have failed. */
-#define FORGET_OUTBOX                                                                              \
+#define DELETE_OUTBOX                                                                              \
 	"DELETE FROM postroom_attempts WHERE handler_name = '' AND id IN "                         \
 	"(SELECT id FROM postroom_messages WHERE seq IN (SELECT value FROM json_each(?1)) "        \
 	"AND claims > 0)"
-#define FORGET_INBOX                                                                               \
+#define DELETE_INBOX                                                                               \
 	"DELETE FROM postroom_attempts WHERE (handler_name, id) IN "                               \
 	"(SELECT handler_name, id FROM postroom_inbox "                                            \
 	"WHERE seq IN (SELECT value FROM json_each(?1)) AND claims > 0)"
@@ -66,12 +66,12 @@ int pr_sqlite_add_attempt(struct sqlite_store *store, const struct pr_table *tab
 	return status;
 }
 
-int pr_sqlite_forget_attempts(struct sqlite_store *store, const struct pr_table *table,
+int pr_sqlite_delete_attempts(struct sqlite_store *store, const struct pr_table *table,
 			      struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(
-		store, SLOT_FORGET_ATTEMPTS, table,
-		table == &pr_table_outbox ? FORGET_OUTBOX : FORGET_INBOX, err);
+		store, SLOT_DELETE_ATTEMPTS, table,
+		table == &pr_table_outbox ? DELETE_OUTBOX : DELETE_INBOX, err);
 	int status;
 
 	if (!stmt)
@@ -96,7 +96,7 @@ int pr_sqlite_attempts(struct postroom_store *base, const postroom_filter *filte
 		      filter->handler ? filter->handler : "");
 	pr_query_text(&query, " AND id = @ ORDER BY seq DESC LIMIT " KEPT ") ORDER BY seq",
 		      filter->id);
-	stmt = pr_sqlite_ask(store, &query, err);
+	stmt = pr_sqlite_prepare_query(store, &query, err);
 	if (!stmt)
 		return err->status;
 	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
@@ -120,7 +120,7 @@ int pr_sqlite_attempts(struct postroom_store *base, const postroom_filter *filte
 }
 
 /* Attempts after the last one seen, a few hundred at a time; from the beginning when all were seen. */
-#define TIDY                                                                                       \
+#define PURGE_ORPHANS                                                                              \
 	"DELETE FROM postroom_attempts WHERE seq IN (SELECT seq FROM postroom_attempts AS a "      \
 	"WHERE seq > ?1 AND seq <= ?2 AND (handler_name = '') = ?3 "                               \
 	"AND CASE handler_name WHEN '' THEN NOT EXISTS "                                           \
@@ -137,21 +137,20 @@ static int find_end(struct sqlite_store *store, int32_t limit, int64_t *ret, str
 
 	pr_query_number(&query,
 			"SELECT max(seq) FROM (SELECT seq FROM postroom_attempts WHERE seq > @",
-			store->tidied);
+			store->purged_seq);
 	pr_query_number(&query, " ORDER BY seq LIMIT @)", limit);
-	stmt = pr_sqlite_ask(store, &query, err);
+	stmt = pr_sqlite_prepare_query(store, &query, err);
 	if (!stmt)
 		return err->status;
 	rc = sqlite3_step(stmt);
 	if (rc == SQLITE_ROW)
 		*ret = sqlite3_column_int64(stmt, 0);
-	return pr_sqlite_answered(store, stmt, rc, "tidying attempts", err);
+	return pr_sqlite_answered(store, stmt, rc, "purging attempts", err);
 }
 
-int pr_sqlite_tidy_attempts(struct postroom_store *base, const struct pr_table *table,
-			    int32_t limit, int64_t *ret, struct pr_err *err)
+int pr_sqlite_purge_attempts(struct sqlite_store *store, const struct pr_table *table,
+			     int32_t limit, int64_t *ret, struct pr_err *err)
 {
-	struct sqlite_store *store = sqlite_store(base);
 	PR_CLEANUP_QUERY struct pr_query query = { .mark = '?' };
 	int64_t end = 0;
 	sqlite3_stmt *stmt;
@@ -159,24 +158,24 @@ int pr_sqlite_tidy_attempts(struct postroom_store *base, const struct pr_table *
 
 	*ret = 0;
 	if (status < 0 || end == 0) {
-		store->tidied = 0;
+		store->purged_seq = 0;
 		return status;
 	}
-	pr_query_put(&query, TIDY);
-	query.values[query.count++].number = store->tidied;
-	query.values[query.count++].number = end;
-	query.values[query.count++].number = table == &pr_table_outbox;
-	stmt = pr_sqlite_ask(store, &query, err);
+	pr_query_put(&query, PURGE_ORPHANS);
+	pr_query_add(&query, store->purged_seq);
+	pr_query_add(&query, end);
+	pr_query_add(&query, table == &pr_table_outbox);
+	stmt = pr_sqlite_prepare_query(store, &query, err);
 	if (!stmt)
 		return err->status;
-	status = pr_sqlite_begin(base, err);
+	status = pr_sqlite_begin(&store->base, err);
 	if (status >= 0) {
-		status = pr_sqlite_run(store, stmt, "tidying attempts", err);
+		status = pr_sqlite_run(store, stmt, "purging attempts", err);
 		*ret = sqlite3_changes(store->db);
-		status = pr_sqlite_end(base, status, err);
+		status = pr_sqlite_end(&store->base, status, err);
 	}
 	pr_sqlite_answered(store, stmt, SQLITE_DONE, NULL, err);
 	if (status >= 0)
-		store->tidied = end;
+		store->purged_seq = end;
 	return status;
 }

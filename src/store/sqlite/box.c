@@ -5,8 +5,8 @@
  * 1. Nothing here begins, commits, rolls back or opens a savepoint.
  * 2. Statements are reset after each call.
  */
-#include "base/time.h"
 #include "store/sqlite/box.h"
+#include "base/time.h"
 
 #include <postroom/sqlite.h>
 #include <stdlib.h>
@@ -23,10 +23,11 @@
 	"ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING"
 
 #define FIND                                                                                       \
-	"SELECT id, " PR_SQLITE_PART("payload") ", " PR_SQLITE_PART("body") " FROM postroom_outbox " \
-	"WHERE namespace = ?1 AND topic = ?2 AND dedupe_key = ?3 "                                 \
-	"UNION ALL SELECT id, NULL, NULL FROM postroom_dedupe "                                    \
-	"WHERE namespace = ?1 AND topic = ?2 AND dedupe_key = ?3 LIMIT 1"
+	"SELECT id, " PR_SQLITE_PART("payload") ", " PR_SQLITE_PART(                               \
+		"body") " FROM postroom_outbox "                                                   \
+			"WHERE namespace = ?1 AND topic = ?2 AND dedupe_key = ?3 "                 \
+			"UNION ALL SELECT id, NULL, NULL FROM postroom_dedupe "                    \
+			"WHERE namespace = ?1 AND topic = ?2 AND dedupe_key = ?3 LIMIT 1"
 
 int pr_sqlite_box_prepare(struct sqlite_box *box, sqlite3_stmt **stmt, const char *sql,
 			  const char *doing, struct pr_err *err)
@@ -91,10 +92,11 @@ static int find_first(struct sqlite_box *box, const struct pr_prepared *message,
 	pr_sqlite_bind(box->find, 2, message->topic);
 	pr_sqlite_bind(box->find, 3, message->dedupe_key);
 	if (sqlite3_step(box->find) == SQLITE_ROW) {
-		if (!pr_uuid_normalize((const char *)sqlite3_column_text(box->find, 0), receipt->id))
+		if (!pr_uuid_normalize((const char *)sqlite3_column_text(box->find, 0),
+				       receipt->id))
 			*receipt->id = '\0';
 		receipt->duplicate = 1;
-		/* Of a message that has gone only its key is known. */
+		/* Only the dedupe key of a deleted message is known. */
 		receipt->differs = sqlite3_column_type(box->find, 1) != SQLITE_NULL &&
 				   (!same_bytes(box->find, 1, message->payload) ||
 				    !same_bytes(box->find, 2, message->body));

@@ -3,39 +3,28 @@
  * The checks of a SQLite database.
  *
  * 1. Nothing is written, and no statement runs for longer than its time: a progress handler
- *    interrupts it. In WAL mode a reader blocks nobody; in other modes it gets an instant.
+ *    interrupts it. In WAL mode a reader blocks no writer; in other modes it gets an instant.
  * 2. Statements name the index that they read (INDEXED BY) and have a limit.
  */
-#include "store/inspect.h"
+#include "store/sqlite/doctor.h"
+
 #include "store/schema.h"
-#include "store/sqlite/sqlite.h"
 
 #include "base/time.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define STATEMENT_US ((int64_t)2000 * 1000)
 #define STATEMENT_BLOCKING_US ((int64_t)200 * 1000)
-#define PROGRESS_STEPS 10000
-
-struct sqlite_inspection {
-	struct sqlite_store *store;
-	const struct pr_inspection *what;
-	struct pr_checkup *checkup;
-	bool tables;
-	bool wal;
-	int64_t until_us; /* of the running statement */
-};
-
 /* The columns of a check's result. */
 enum { LEVEL, TITLE, DETAIL, ADVICE, COMMAND };
 
 /*
  * Each row is a finding. Parameters: ?1 now, ?2 and ?3 the patience with messages and leases,
- * ?4 and ?5 the retention of outbox and inbox (< 0: without end), all in microseconds.
+ * ?4, ?5 and ?6 the retention of outbox, inbox and dedupe keys (< 0: without end), all in
+ * microseconds.
  */
 static const struct sqlite_check {
 	const char *id;
@@ -59,7 +48,7 @@ static const struct sqlite_check {
 	  "postroom_inbox_leased WHERE status = 'active' AND locked_until < ?1 - ?3 "
 	  "ORDER BY locked_until LIMIT 1000)) GROUP BY box" },
 	{ "delivering", "Due messages are being delivered",
-	  "SELECT 'warning', 'Nobody seems to deliver messages', "
+	  "SELECT 'warning', 'No relay seems to deliver messages', "
 	  "printf('The oldest due message has waited for %d s.', (?1 - min(due)) / 1000000), "
 	  "'The operator starts a relay. If one runs, look at its log: its sink may be down, or "
 	  "its "
@@ -73,10 +62,23 @@ static const struct sqlite_check {
 	  "WHERE status = 'pending' AND (state IN ('scheduled', 'dead') OR (state = 'new' AND next_attempt_at <> "
 	  "created_at)) ORDER BY next_attempt_at, seq LIMIT 1)) WHERE due < ?1 - ?2 "
 	  "HAVING count(*) > 0" },
+	{ "handling", "Due events of the inbox are being handled",
+	  "SELECT 'warning', printf('No consumer handles the events of handler \"%s\"', handler), "
+	  "printf('The oldest due event has waited for %d s.', (?1 - due) / 1000000), "
+	  "'The operator starts a consumer of the handler. If one runs, see its log: the handler may "
+	  "fail or take too long.', printf('postroom inbox list --status pending --limit 5 --handler "
+	  "''%s''', replace(handler, '''', '''\\''''')) "
+	  "FROM (SELECT * FROM (SELECT handler_name AS handler, next_attempt_at AS due FROM "
+	  "postroom_inbox INDEXED BY postroom_inbox_ready WHERE status = 'pending' AND (state = "
+	  "'ready' OR (state = 'new' AND next_attempt_at = created_at)) ORDER BY seq LIMIT 1) UNION ALL "
+	  "SELECT * FROM (SELECT handler_name, next_attempt_at FROM postroom_inbox INDEXED BY "
+	  "postroom_inbox_due WHERE status = 'pending' AND (state IN ('scheduled', 'dead') OR (state = "
+	  "'new' AND next_attempt_at <> created_at)) ORDER BY next_attempt_at, seq LIMIT 1)) "
+	  "WHERE due < ?1 - ?2 ORDER BY due LIMIT 1" },
 	{ "stranded", "Every row is reachable by a claim, a sweep or a purge",
 	  "SELECT 'problem', printf('%d%s stranded rows: %s', number, "
 	  "CASE number WHEN 1000 THEN ' or more' ELSE '' END, why), "
-	  "'No claim, sweep or purge will ever find them. Somebody has changed the columns by "
+	  "'No claim, sweep or purge will ever find them. Their columns were changed by "
 	  "hand.', "
 	  "'The owner of the file looks at the rows and runs the command with sqlite3.', command "
 	  "FROM ("
@@ -105,11 +107,27 @@ static const struct sqlite_check {
 	  "'delivered' AND delivered_at IS NULL LIMIT 1000)), 'UPDATE postroom_outbox SET "
 	  "delivered_at = "
 	  "updated_at WHERE status = ''delivered'' AND delivered_at IS NULL;' "
+	  "UNION ALL SELECT 'purged only in more than ten years', (SELECT count(*) FROM "
+	  "(SELECT 1 FROM postroom_outbox INDEXED BY postroom_outbox_delivered WHERE status = "
+	  "'delivered' AND delivered_at > ?1 + 316224000000000 LIMIT 1000)), 'UPDATE postroom_outbox SET "
+	  "delivered_at = ' || ?1 || ' WHERE status = ''delivered'' AND delivered_at > ' || "
+	  "(?1 + 316224000000000) || ';' "
+	  "UNION ALL SELECT 'in the inbox, purged only in more than ten years', (SELECT count(*) FROM "
+	  "(SELECT 1 FROM postroom_inbox INDEXED BY postroom_inbox_completed WHERE status = "
+	  "'completed' AND updated_at > ?1 + 316224000000000 LIMIT 1000)), 'UPDATE postroom_inbox SET "
+	  "updated_at = ' || ?1 || ' WHERE status = ''completed'' AND updated_at > ' || "
+	  "(?1 + 316224000000000) || ';' "
 	  "UNION ALL SELECT 'held in the inbox behind a key, but without a key', (SELECT count(*) "
 	  "FROM "
 	  "(SELECT 1 FROM postroom_inbox INDEXED BY postroom_inbox_held WHERE state = 'held' AND key IS "
 	  "NULL "
 	  "LIMIT 1000)), 'UPDATE postroom_inbox SET state = ''ready'' WHERE state = ''held'' AND key IS NULL;' "
+	  "UNION ALL SELECT 'due in the inbox in more than ten years', (SELECT count(*) FROM (SELECT 1 "
+	  "FROM postroom_inbox INDEXED BY postroom_inbox_due WHERE status = 'pending' AND (state IN "
+	  "('scheduled', 'dead') OR (state = 'new' AND next_attempt_at <> created_at)) AND "
+	  "next_attempt_at > ?1 + 316224000000000 LIMIT 1000)), 'UPDATE postroom_inbox SET "
+	  "next_attempt_at = created_at WHERE status = ''pending'' AND next_attempt_at > ' || (?1 + "
+	  "316224000000000) || ';' "
 	  "UNION ALL SELECT 'leased in the inbox for more than a week', (SELECT count(*) FROM "
 	  "(SELECT 1 "
 	  "FROM postroom_inbox INDEXED BY postroom_inbox_leased WHERE status = 'active' AND "
@@ -135,15 +153,30 @@ static const struct sqlite_check {
 	  "SELECT 'completed events of the inbox', ?5, (SELECT updated_at FROM postroom_inbox "
 	  "INDEXED BY "
 	  "postroom_inbox_completed WHERE status = 'completed' ORDER BY updated_at LIMIT 1), "
-	  "printf('postroom inbox purge --status completed --older-than %ds --yes', ?5 / 1000000)) "
+	  "printf('postroom inbox purge --status completed --older-than %ds --yes', ?5 / 1000000) "
+	  "UNION ALL SELECT 'dedupe keys of deleted messages', ?6, (SELECT created_at FROM "
+	  "postroom_dedupe INDEXED BY postroom_dedupe_age ORDER BY created_at LIMIT 1), "
+	  "'postroom relay --config postroom.yaml') "
 	  "WHERE kept >= 0 AND at < ?1 - kept - 86400000000 UNION ALL "
 	  "SELECT 'note', printf('There are dead letters from %s', date(created_at / 1000000, "
-	  "'unixepoch')), 'Nobody has decided about them for more than 30 days.', 'The operator "
+	  "'unixepoch')), 'They have waited for a decision for more than 30 days.', 'The operator "
 	  "looks at "
 	  "their errors, and then retries or purges them.', 'postroom list --status dead' FROM ("
 	  "SELECT created_at FROM postroom_outbox INDEXED BY postroom_outbox_dead WHERE status = "
 	  "'dead' "
-	  "ORDER BY seq LIMIT 1) WHERE created_at < ?1 - 2592000000000" },
+	  "ORDER BY seq LIMIT 1) WHERE created_at < ?1 - 2592000000000 UNION ALL "
+	  "SELECT 'note', printf('There are dead events in the inbox from %s', date(created_at / "
+	  "1000000, 'unixepoch')), 'They have waited for a decision for more than 30 days.', 'The "
+	  "operator looks at their errors, and then retries or purges them.', 'postroom inbox list "
+	  "--status dead' FROM (SELECT created_at FROM postroom_inbox INDEXED BY postroom_inbox_dead "
+	  "WHERE status = 'dead' ORDER BY seq LIMIT 1) WHERE created_at < ?1 - 2592000000000" },
+	{ "sizes", "Size and age of the tables",
+	  "SELECT 'ok', 'Size and age of the tables', printf('File: %.1f MB; outbox: %s; inbox: %s.', "
+	  "page_count * page_size / 1048576.0, coalesce((SELECT 'oldest row from ' || datetime("
+	  "created_at / 1000000, 'unixepoch') FROM postroom_outbox ORDER BY seq LIMIT 1), 'no rows'), "
+	  "coalesce((SELECT 'oldest row from ' || datetime(created_at / 1000000, 'unixepoch') FROM "
+	  "postroom_inbox ORDER BY seq LIMIT 1), 'no rows')), NULL, NULL "
+	  "FROM pragma_page_count(), pragma_page_size()" },
 	{ "clock", "The clock has not been set back",
 	  "SELECT 'warning', 'The newest message is from the future', printf('It was created %d s "
 	  "from "
@@ -155,14 +188,14 @@ static const struct sqlite_check {
 	  "WHERE created_at > ?1 + 60000000" },
 };
 
-static int interrupt_late(void *context)
+int pr_sqlite_interrupt_late(void *context)
 {
 	const struct sqlite_inspection *in = context;
 
-	return pr_mono_us() >= in->until_us;
+	return pr_mono_us() >= in->until_us || pr_stop_requested(in->checkup->stop);
 }
 
-static sqlite3_stmt *prepare(struct sqlite_inspection *in, const char *sql)
+sqlite3_stmt *pr_sqlite_prepare_check(struct sqlite_inspection *in, const char *sql)
 {
 	sqlite3_stmt *stmt = NULL;
 
@@ -171,7 +204,7 @@ static sqlite3_stmt *prepare(struct sqlite_inspection *in, const char *sql)
 	return stmt;
 }
 
-static void skip_failed(struct sqlite_inspection *in)
+void pr_sqlite_skip_failed(struct sqlite_inspection *in)
 {
 	struct pr_err err = { 0 };
 
@@ -201,8 +234,8 @@ static const char *text_at(sqlite3_stmt *stmt, int column)
 
 static void run_check(struct sqlite_inspection *in, const struct sqlite_check *check)
 {
-	const struct pr_inspection *what = in->what;
-	int64_t lease_us = (what->patience_ms < 60000 ? what->patience_ms : 60000) * 1000;
+	const struct pr_inspection *inspection = in->inspection;
+	int64_t lease_us = (inspection->patience_ms < 60000 ? inspection->patience_ms : 60000) * 1000;
 	sqlite3_stmt *stmt;
 	int got;
 
@@ -211,17 +244,19 @@ static void run_check(struct sqlite_inspection *in, const struct sqlite_check *c
 				 "See the check \"schema\".");
 		return;
 	}
-	stmt = prepare(in, check->sql);
+	stmt = pr_sqlite_prepare_check(in, check->sql);
 	if (!stmt) {
-		skip_failed(in);
+		pr_sqlite_skip_failed(in);
 		return;
 	}
 	sqlite3_bind_int64(stmt, 1, pr_now_us());
-	sqlite3_bind_int64(stmt, 2, what->patience_ms * 1000);
+	sqlite3_bind_int64(stmt, 2, inspection->patience_ms * 1000);
 	sqlite3_bind_int64(stmt, 3, lease_us);
-	sqlite3_bind_int64(stmt, 4, what->retention_ms < 0 ? -1 : what->retention_ms * 1000);
+	sqlite3_bind_int64(stmt, 4, inspection->retention_ms < 0 ? -1 : inspection->retention_ms * 1000);
 	sqlite3_bind_int64(stmt, 5,
-			   what->inbox_retention_ms < 0 ? -1 : what->inbox_retention_ms * 1000);
+			   inspection->inbox_retention_ms < 0 ? -1 : inspection->inbox_retention_ms * 1000);
+	sqlite3_bind_int64(stmt, 6,
+			   inspection->dedupe_retention_ms < 0 ? -1 : inspection->dedupe_retention_ms * 1000);
 	while ((got = sqlite3_step(stmt)) == SQLITE_ROW) {
 		pr_found(in->checkup, level_of(text_at(stmt, LEVEL)), "%s", text_at(stmt, TITLE));
 		pr_found_detail(in->checkup, "%s", text_at(stmt, DETAIL));
@@ -229,14 +264,14 @@ static void run_check(struct sqlite_inspection *in, const struct sqlite_check *c
 		pr_found_command(in->checkup, "%s", text_at(stmt, COMMAND));
 	}
 	if (got != SQLITE_DONE)
-		skip_failed(in);
+		pr_sqlite_skip_failed(in);
 	sqlite3_finalize(stmt);
 }
 
 /* The text of a pragma without a parameter; "" when it cannot be read. */
 static void read_pragma(struct sqlite_inspection *in, const char *sql, char *out, size_t size)
 {
-	sqlite3_stmt *stmt = prepare(in, sql);
+	sqlite3_stmt *stmt = pr_sqlite_prepare_check(in, sql);
 
 	out[0] = '\0';
 	if (stmt && sqlite3_step(stmt) == SQLITE_ROW)
@@ -259,10 +294,48 @@ static void check_journal(struct sqlite_inspection *in)
 				"for writers, and writers for readers.");
 		pr_found_advice(in->checkup,
 				"The owner of the file runs the command with sqlite3 while "
-				"nobody else uses it.");
+				"no other program uses it.");
 		pr_found_command(in->checkup, "PRAGMA journal_mode = WAL;");
 	}
 	pr_check_end(in->checkup);
+}
+
+#define SYNCHRONOUS_FULL 2
+
+/* The settings of a connection are its own: those of the application cannot be seen. */
+static void check_synchronous(struct sqlite_inspection *in)
+{
+	char value[24];
+
+	if (!pr_check_begin(in->checkup, "synchronous", "Commits of Postroom survive a power failure"))
+		return;
+	read_pragma(in, "PRAGMA synchronous", value, sizeof(value));
+	if (atoi(value) < SYNCHRONOUS_FULL) {
+		pr_found(in->checkup, PR_LEVEL_WARNING, "The connections of Postroom have synchronous = %s",
+			 value);
+		pr_found_detail(in->checkup,
+				"A power failure may undo the last settled messages: they are "
+				"delivered again.");
+		pr_found_advice(in->checkup, "The administrator installs a SQLite library that accepts "
+					     "PRAGMA synchronous = FULL.");
+	} else {
+		pr_found(in->checkup, PR_LEVEL_OK, "Commits of Postroom survive a power failure");
+		pr_found_detail(in->checkup,
+				"The settings of the application's own connections cannot be seen: "
+				"synchronous should be FULL, and busy_timeout 5000 or more.");
+	}
+	pr_check_end(in->checkup);
+}
+
+static void put_recovery(struct sqlite_inspection *in)
+{
+	PR_CLEANUP_BUF struct pr_buf copy = { 0 };
+
+	pr_buf_printf(&copy, "%s.recovered", in->store->path);
+	pr_found_command(in->checkup, "sqlite3 ");
+	pr_found_command_word(in->checkup, in->store->path);
+	pr_found_command(in->checkup, " .recover | sqlite3 ");
+	pr_found_command_word(in->checkup, pr_buf_text(&copy));
 }
 
 static void check_integrity(struct sqlite_inspection *in)
@@ -272,7 +345,7 @@ static void check_integrity(struct sqlite_inspection *in)
 
 	if (!pr_check_begin(in->checkup, "integrity", "No damage was found"))
 		return;
-	stmt = prepare(in, "PRAGMA quick_check(10)");
+	stmt = pr_sqlite_prepare_check(in, "PRAGMA quick_check(10)");
 	while (stmt && (got = sqlite3_step(stmt)) == SQLITE_ROW) {
 		if (strcmp(text_at(stmt, 0), "ok") == 0)
 			continue;
@@ -290,8 +363,7 @@ static void check_integrity(struct sqlite_inspection *in)
 		pr_found_advice(in->checkup,
 				"Stop all programs that use the file. Its owner restores a "
 				"backup, or rescues what is left with the command.");
-		pr_found_command(in->checkup, "sqlite3 '%s' .recover | sqlite3 '%s.recovered'",
-				 in->store->path, in->store->path);
+		put_recovery(in);
 	} else if (got == SQLITE_INTERRUPT) {
 		pr_found_skipped(
 			in->checkup,
@@ -300,7 +372,7 @@ static void check_integrity(struct sqlite_inspection *in)
 			"The owner of the file runs the command with sqlite3 in a quiet hour.");
 		pr_found_command(in->checkup, "PRAGMA integrity_check;");
 	} else if (got != SQLITE_DONE) {
-		skip_failed(in);
+		pr_sqlite_skip_failed(in);
 	}
 	sqlite3_finalize(stmt);
 	pr_check_end(in->checkup);
@@ -346,7 +418,7 @@ static void check_schema(struct sqlite_inspection *in)
 
 	if (!pr_check_begin(in->checkup, "schema", "The schema fits this program"))
 		return;
-	in->tables = pr_sqlite_check_schema(&in->store->base, &err) >= 0;
+	in->tables = pr_sqlite_check_schema(&in->store->base, PR_SCHEMA_COMPLETE, &err) >= 0;
 	if (!in->tables) {
 		pr_found(in->checkup, PR_LEVEL_PROBLEM, "The schema does not fit this program");
 		pr_found_detail(in->checkup, "%s. Neither producers nor relays can work.",
@@ -361,158 +433,20 @@ static void check_schema(struct sqlite_inspection *in)
 	pr_check_end(in->checkup);
 }
 
-/* Whether two statements are the same but for white space and a semicolon. */
-static bool same_sql(const char *a, size_t a_len, const char *b)
-{
-	const char *end = a + a_len;
-
-	for (;;) {
-		while (a < end && isspace((unsigned char)*a))
-			a++;
-		while (isspace((unsigned char)*b))
-			b++;
-		if (a == end || !*b)
-			return a == end && !*b;
-		if (*a++ != *b++)
-			return false;
-	}
-}
-
-/* Runs the command that the finding printed. It concerns an index of our own. */
-static void fix(struct sqlite_inspection *in, const char *command)
-{
-	struct pr_err err = { 0 };
-	int got;
-
-	/* An index of a large table takes longer than a check may. */
-	sqlite3_progress_handler(in->store->db, 0, NULL, NULL);
-	sqlite3_exec(in->store->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-	got = sqlite3_exec(in->store->db, command, NULL, NULL, NULL);
-	if (got == SQLITE_OK)
-		got = sqlite3_exec(in->store->db, "COMMIT", NULL, NULL, NULL);
-	if (got != SQLITE_OK) {
-		pr_sqlite_fail(in->store->db, in->store, "fixing", &err);
-		sqlite3_exec(in->store->db, "ROLLBACK", NULL, NULL, NULL);
-	}
-	sqlite3_progress_handler(in->store->db, PROGRESS_STEPS, interrupt_late, in);
-	in->what->fixed(in->what->context, command, got == SQLITE_OK ? NULL : &err);
-}
-
-static const struct object_kind {
-	const char *words, *kind, *end;
-	const char *harm;
-} object_kinds[] = {
-	{ "CREATE TABLE ", "Table", ";\n", "Statements that use the table fail." },
-	{ "CREATE INDEX ", "Index", ";",
-	  "Claims, sweeps or purges name this index and fail without it." },
-	{ "CREATE UNIQUE INDEX ", "Index", ";",
-	  "Claims, sweeps or purges name this index and fail without it." },
-	{ "CREATE VIEW ", "View", ";", "Statements of producers or relays that use it fail." },
-	{ "CREATE TRIGGER ", "Trigger", "\nEND;",
-	  "Rows that the relay cannot handle are accepted, or duplicates are sent." },
-};
-
-static void report_object(struct sqlite_inspection *in, const struct object_kind *kind,
-			  const char *name, bool there, const char *sql)
-{
-	PR_CLEANUP_BUF struct pr_buf command = { 0 };
-
-	pr_found(in->checkup, there ? PR_LEVEL_WARNING : PR_LEVEL_PROBLEM, "%s %s %s", kind->kind,
-		 name, there ? "differs from its definition" : "is missing");
-	pr_found_detail(in->checkup, "%s", kind->harm);
-	if (there && strcmp(kind->kind, "Table") == 0) {
-		pr_found_advice(in->checkup,
-				"The owner of the file compares the table with that of a new "
-				"file, which \"postroom migrate\" creates, and restores the "
-				"columns and constraints.");
-		return;
-	}
-	if (there)
-		pr_buf_printf(&command, "DROP %s %s;\n", kind->kind, name);
-	pr_buf_printf(&command, "%s;", sql);
-	if (strcmp(kind->kind, "Index") == 0) {
-		pr_found_advice(in->checkup, "The owner of the file runs the command with sqlite3, "
-					     "or postroom doctor --fix.");
-		if (in->what->fixed && !command.failed)
-			fix(in, pr_buf_text(&command));
-	} else {
-		pr_found_advice(in->checkup, "The owner of the file runs the command with sqlite3.");
-	}
-	pr_found_command(in->checkup, "%s", pr_buf_text(&command));
-}
-
-/* A statement of the embedded schema that creates an object. */
-static void check_object(struct sqlite_inspection *in, const struct object_kind *kind,
-			 const char *name, const char *sql, size_t len)
-{
-	PR_CLEANUP_BUF struct pr_buf text = { 0 };
-	sqlite3_stmt *stmt = prepare(in, "SELECT sql FROM sqlite_schema WHERE name = ?1");
-	bool there, same;
-
-	if (!stmt) {
-		skip_failed(in);
-		return;
-	}
-	sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
-	there = sqlite3_step(stmt) == SQLITE_ROW;
-	same = there && same_sql(sql, len, text_at(stmt, 0));
-	sqlite3_finalize(stmt);
-	if (same)
-		return;
-	pr_buf_append(&text, sql, len);
-	report_object(in, kind, name, there, pr_buf_text(&text));
-}
-
-/* Only statements that begin a line count. */
-static void check_objects_of(struct sqlite_inspection *in, const char *sql,
-			     const struct object_kind *kind)
-{
-	const char *at = sql;
-
-	while ((at = strstr(at, kind->words))) {
-		const char *end = strstr(at, kind->end);
-		const char *from = at + strlen(kind->words);
-		char name[64];
-
-		if (!end)
-			return;
-		if (strcmp(kind->kind, "Trigger") == 0)
-			end += strlen("\nEND");
-		snprintf(name, sizeof(name), "%.*s", (int)strcspn(from, " \n\t("), from);
-		if (at == sql || at[-1] == '\n')
-			check_object(in, kind, name, at, (size_t)(end - at));
-		at = end;
-	}
-}
-
-static void check_objects(struct sqlite_inspection *in)
-{
-	const struct pr_migration *migration = pr_schema_sqlite;
-
-	if (!pr_check_begin(in->checkup, "objects", "Tables, indexes, views and triggers are as defined"))
-		return;
-	if (!in->tables)
-		pr_found_skipped(in->checkup, "The tables are missing or of another version.",
-				 "See the check \"schema\".");
-	for (; in->tables && migration->version; migration++) {
-		for (size_t i = 0; i < sizeof(object_kinds) / sizeof(object_kinds[0]); i++)
-			check_objects_of(in, migration->sql, &object_kinds[i]);
-	}
-	pr_check_end(in->checkup);
-}
-
-int pr_sqlite_inspect(struct postroom_store *base, const struct pr_inspection *what,
+int pr_sqlite_inspect(struct postroom_store *base, const struct pr_inspection *inspection,
 		      struct pr_checkup *checkup, struct pr_err *err)
 {
 	struct sqlite_inspection in = { .store = sqlite_store(base),
-					.what = what,
+					.inspection = inspection,
 					.checkup = checkup };
 
 	(void)err;
-	sqlite3_progress_handler(in.store->db, PROGRESS_STEPS, interrupt_late, &in);
+	sqlite3_progress_handler(in.store->db, SQLITE_PROGRESS_STEPS, pr_sqlite_interrupt_late, &in);
 	check_journal(&in);
+	pr_sqlite_check_wal(&in);
+	check_synchronous(&in);
 	check_schema(&in);
-	check_objects(&in);
+	pr_sqlite_check_objects(&in);
 	check_integrity(&in);
 	for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
 		if (!pr_check_begin(checkup, checks[i].id, checks[i].title))
@@ -520,10 +454,11 @@ int pr_sqlite_inspect(struct postroom_store *base, const struct pr_inspection *w
 		run_check(&in, &checks[i]);
 		pr_check_end(checkup);
 	}
+	pr_sqlite_check_adopted(&in);
 	check_free_pages(&in);
 	check_library(&in);
 	in.until_us = pr_mono_us() + STATEMENT_US;
-	pr_inspect_routes(base, what, in.tables && in.store->rules.count > 0, checkup);
+	pr_inspect_routes(base, inspection, in.tables && in.store->rules.count > 0, checkup);
 	sqlite3_progress_handler(in.store->db, 0, NULL, NULL);
 	return POSTROOM_OK;
 }

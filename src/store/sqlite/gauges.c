@@ -4,7 +4,8 @@
  *
  * 1. Counts stop at the cap. They read entries of partial indexes, so that a table of any size costs
  *    no more.
- * 2. Figures by topic need the rows: they cover the first SHARE-th part of the cap of each state.
+ * 2. Figures by topic and times of death need the rows: they cover the first SHARE-th part of the cap
+ *    of each state.
  */
 #include "base/time.h"
 #include "store/sqlite/sqlite.h"
@@ -118,7 +119,7 @@ static int probe(struct sqlite_store *store, const char *sql, int64_t cap, bool 
 	if (!sql)
 		return POSTROOM_OK;
 	pr_query_number(&query, sql, cap - 1);
-	stmt = pr_sqlite_ask(store, &query, err);
+	stmt = pr_sqlite_prepare_query(store, &query, err);
 	if (!stmt)
 		return err->status;
 	rc = sqlite3_step(stmt);
@@ -141,9 +142,9 @@ static int collect_states(struct sqlite_store *store, int64_t cap, int64_t now_u
 		if (status < 0)
 			return status;
 		pr_query_put(&query, figures[i].sql);
-		query.values[query.count++].number = full ? 1 : cap;
-		query.values[query.count++].number = now_us;
-		stmt = pr_sqlite_ask(store, &query, err);
+		pr_query_add(&query, full ? 1 : cap);
+		pr_query_add(&query, now_us);
+		stmt = pr_sqlite_prepare_query(store, &query, err);
 		if (!stmt)
 			return err->status;
 		rc = sqlite3_step(stmt);
@@ -154,61 +155,84 @@ static int collect_states(struct sqlite_store *store, int64_t cap, int64_t now_u
 	return status;
 }
 
+/* Since when there are dead letters, unless there are more than rows. */
+static int collect_deaths(struct sqlite_store *store, postroom_table table, int64_t rows,
+			  struct pr_gauges *gauges, struct pr_err *err)
+{
+	static const char *const queries[] = {
+		"SELECT min(updated_at) FROM (SELECT updated_at FROM postroom_outbox "
+		"INDEXED BY postroom_outbox_dead WHERE status = 'dead' LIMIT @)",
+		"SELECT min(updated_at) FROM (SELECT updated_at FROM postroom_inbox "
+		"INDEXED BY postroom_inbox_dead WHERE status = 'dead' LIMIT @)",
+	};
+	bool inbox = table == POSTROOM_INBOX;
+	int64_t dead = inbox ? gauges->inbox_dead : gauges->dead;
+	PR_CLEANUP_QUERY struct pr_query query = { .mark = '?' };
+	sqlite3_stmt *stmt;
+	int rc;
+
+	if (dead == 0 || dead > rows)
+		return POSTROOM_OK;
+	pr_query_number(&query, queries[inbox], rows);
+	stmt = pr_sqlite_prepare_query(store, &query, err);
+	if (!stmt)
+		return err->status;
+	rc = sqlite3_step(stmt);
+	if (rc == SQLITE_ROW)
+		*(inbox ? &gauges->inbox_dead_since_us : &gauges->dead_since_us) =
+			sqlite3_column_int64(stmt, 0);
+	return pr_sqlite_answered(store, stmt, rc, DOING, err);
+}
+
 /* ?1 rows of each state, ?2 the time, ?3 topics. */
 #define SAMPLE(state, table, name, index)                                                          \
 	"SELECT * FROM (SELECT '" state "' AS state, " name                                        \
 	", attempts, claims, created_at, next_attempt_at FROM postroom_" table                     \
 	" INDEXED BY postroom_" table "_" index " LIMIT ?1)"
+/* clang-format off */
+#define OR_SAMPLE(state, table, name, index) " UNION ALL " SAMPLE(state, table, name, index)
 #define BY_TOPIC(table, name, active)                                                              \
 	"SELECT ns, topic, sum(state = 'p'), sum(state = 'l'), "                                   \
 	"sum(state = 'p' AND attempts > 0), sum(state = 'd'), min(CASE state WHEN 'l' "            \
 	"THEN created_at WHEN 'p' THEN CASE WHEN claims > 0 THEN created_at "                      \
 	"WHEN next_attempt_at <= ?2 THEN max(created_at, next_attempt_at) END END), "              \
-	"sum(count(*)) OVER () FROM (" SAMPLE(                                                     \
-		"p", table, name,                                                                  \
-		"ready WHERE " PR_SQLITE_READY) " U"                                               \
-					      "NI"                                                 \
-					      "ON"                                                 \
-					      " A"                                                 \
-					      "LL"                                                 \
-					      " " SAMPLE("p", table, name, "due WHERE " PR_SQLITE_DUE) " UNION ALL " SAMPLE( \
-						      "p", table, name,                            \
-						      "held WHERE state = 'held' AND status = "    \
-						      "'pending'") " UNION ALL " SAMPLE("l",       \
-											table,     \
-											name,      \
-											"leased "  \
-											"WHERE "   \
-											"status "  \
-											"= "       \
-											"'" active \
-											"'") " UN" \
-											     "ION" \
-											     " AL" \
-											     "L"   \
-											     " " SAMPLE("d", \
-													table, \
-													name, \
-													"dead WHERE status = 'dead' ORDER BY seq DESC") ") GROUP BY 1, 2 ORDER BY count(*) DESC, 1, 2 LIMIT ?3"
+	"sum(count(*)) OVER () FROM ("                                                             \
+	SAMPLE("p", table, name, "ready WHERE " PR_SQLITE_READY)                                   \
+	OR_SAMPLE("p", table, name, "due WHERE " PR_SQLITE_DUE)                                    \
+	OR_SAMPLE("p", table, name, "held WHERE state = 'held' AND status = 'pending'")            \
+	OR_SAMPLE("l", table, name, "leased WHERE status = '" active "'")                          \
+	OR_SAMPLE("d", table, name, "dead WHERE status = 'dead' ORDER BY seq DESC")                \
+	") GROUP BY 1, 2 ORDER BY count(*) DESC, 1, 2 LIMIT ?3"
+/* clang-format on */
 
 static const char outbox_topics[] = BY_TOPIC("outbox", "namespace AS ns, topic", "processing");
 static const char inbox_handlers[] = BY_TOPIC("inbox", "NULL AS ns, handler_name AS topic",
 					      "active");
 
-static int collect_topics(struct sqlite_store *store, postroom_table table, int64_t rows,
-			  int64_t now_us, struct pr_gauges *gauges, pr_topic_gauges_fn fn,
-			  void *context, struct pr_err *err)
+/* One call to collect. */
+struct collecting {
+	struct sqlite_store *store;
+	struct pr_gauges *gauges;
+	pr_topic_gauges_fn fn;
+	void *context;
+	int64_t rows, now_us;
+};
+
+static int collect_topics(const struct collecting *collecting, postroom_table table,
+			  struct pr_err *err)
 {
+	struct sqlite_store *store = collecting->store;
+	struct pr_gauges *gauges = collecting->gauges;
 	PR_CLEANUP_QUERY struct pr_query query = { .mark = '?' };
 	int64_t seen = 0, topics = 0;
 	sqlite3_stmt *stmt;
 	int rc;
 
 	pr_query_put(&query, table == POSTROOM_INBOX ? inbox_handlers : outbox_topics);
-	query.values[query.count++].number = rows;
-	query.values[query.count++].number = now_us;
-	query.values[query.count++].number = PR_GAUGES_TOPICS;
-	stmt = pr_sqlite_ask(store, &query, err);
+	pr_query_add(&query, collecting->rows);
+	pr_query_add(&query, collecting->now_us);
+	pr_query_add(&query, PR_GAUGES_TOPICS);
+	stmt = pr_sqlite_prepare_query(store, &query, err);
 	if (!stmt)
 		return err->status;
 	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
@@ -228,10 +252,11 @@ static int collect_topics(struct sqlite_store *store, postroom_table table, int6
 			break;
 		}
 		if (sqlite3_column_type(stmt, 6) != SQLITE_NULL)
-			note_age(&topic.oldest_age_us, now_us, sqlite3_column_int64(stmt, 6));
+			note_age(&topic.oldest_age_us, collecting->now_us,
+				 sqlite3_column_int64(stmt, 6));
 		seen = sqlite3_column_int64(stmt, 7);
 		topics++;
-		fn(context, &topic);
+		collecting->fn(collecting->context, &topic);
 	}
 	gauges->topics_capped |= topics == PR_GAUGES_TOPICS;
 	if (table == POSTROOM_OUTBOX)
@@ -251,7 +276,7 @@ static int collect_size(struct sqlite_store *store, struct pr_gauges *gauges, st
 
 	pr_query_put(&query,
 		     "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size");
-	stmt = pr_sqlite_ask(store, &query, err);
+	stmt = pr_sqlite_prepare_query(store, &query, err);
 	if (!stmt)
 		return err->status;
 	rc = sqlite3_step(stmt);
@@ -260,19 +285,57 @@ static int collect_size(struct sqlite_store *store, struct pr_gauges *gauges, st
 	return pr_sqlite_answered(store, stmt, rc, DOING, err);
 }
 
+/* Only `postroom adopt` creates the table. */
+static int collect_rejects(struct sqlite_store *store, int64_t cap, struct pr_gauges *gauges,
+			   struct pr_err *err)
+{
+	static const char *const queries[] = {
+		"SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = "
+		"'postroom_adopt_rejects'",
+		"SELECT count(*) FROM (SELECT 1 FROM postroom_adopt_rejects LIMIT @)",
+	};
+	int64_t found = 1;
+
+	for (int i = 0; i < 2 && found > 0; i++) {
+		PR_CLEANUP_QUERY struct pr_query query = { .mark = '?' };
+		sqlite3_stmt *stmt;
+		int rc, status;
+
+		if (i == 0)
+			pr_query_put(&query, queries[i]);
+		else
+			pr_query_number(&query, queries[i], cap);
+		stmt = pr_sqlite_prepare_query(store, &query, err);
+		if (!stmt)
+			return err->status;
+		rc = sqlite3_step(stmt);
+		found = rc == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
+		status = pr_sqlite_answered(store, stmt, rc, DOING, err);
+		if (status < 0)
+			return status;
+	}
+	gauges->rejected = found;
+	return POSTROOM_OK;
+}
+
 static int collect_all(struct sqlite_store *store, int64_t cap, struct pr_gauges *gauges,
 		       pr_topic_gauges_fn fn, void *context, struct pr_err *err)
 {
 	int64_t now_us = pr_now_us(), part = cap / SHARE > 0 ? cap / SHARE : 1;
+	const struct collecting collecting = { store, gauges, fn, context, part, now_us };
 	int status = collect_states(store, cap, now_us, gauges, err);
 
+	if (status >= 0)
+		status = collect_deaths(store, POSTROOM_OUTBOX, part, gauges, err);
+	if (status >= 0)
+		status = collect_deaths(store, POSTROOM_INBOX, part, gauges, err);
 	if (status >= 0 && fn)
-		status = collect_topics(store, POSTROOM_OUTBOX, part, now_us, gauges, fn, context,
-					err);
+		status = collect_topics(&collecting, POSTROOM_OUTBOX, err);
 	if (status >= 0 && fn)
-		status = collect_topics(store, POSTROOM_INBOX, part, now_us, gauges, fn, context,
-					err);
-	return status >= 0 ? collect_size(store, gauges, err) : status;
+		status = collect_topics(&collecting, POSTROOM_INBOX, err);
+	if (status >= 0)
+		status = collect_size(store, gauges, err);
+	return status >= 0 ? collect_rejects(store, cap, gauges, err) : status;
 }
 
 int pr_sqlite_collect(struct postroom_store *base, int64_t cap, struct pr_gauges *ret,
@@ -313,7 +376,7 @@ int pr_sqlite_leases(struct postroom_store *base, pr_lease_fn fn, void *context,
 			"INDEXED BY postroom_inbox_leased WHERE status = 'active' "
 			"AND locked_until > @ GROUP BY locked_by ORDER BY 2, 1",
 			pr_now_us());
-	stmt = pr_sqlite_ask(store, &query, err);
+	stmt = pr_sqlite_prepare_query(store, &query, err);
 	if (!stmt)
 		return err->status;
 	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {

@@ -32,24 +32,26 @@ int pr_sqlite_add_functions(struct sqlite_store *store, struct pr_err *err)
 }
 
 #define OUTBOX_ROWS                                                                                \
-	"topic, NULL AS handler FROM postroom_outbox INDEXED BY postroom_outbox_dead "             \
+	"topic, NULL AS handler, " PR_SQLITE_OUTBOX_SINK " AS sink "                               \
+	"FROM postroom_outbox INDEXED BY postroom_outbox_dead "                                    \
 	"WHERE status = 'dead'"
 #define INBOX_ROWS                                                                                 \
-	"coalesce(topic, handler_name) AS topic, handler_name AS handler "                         \
+	"coalesce(topic, handler_name) AS topic, handler_name AS handler, " PR_SQLITE_INBOX_SINK   \
+	" AS sink "                                                                                \
 	"FROM postroom_inbox INDEXED BY postroom_inbox_dead WHERE status = 'dead'"
 
 /* Errors stay in the table: of a group, the error of its newest row is read in the end. */
 #define GROUPS                                                                                     \
 	" ORDER BY seq DESC LIMIT " GROUPED " + 1), groups AS (SELECT cause, topic, handler, "     \
-	"count(*) AS number, min(at) AS first_at, max(at) AS last_at, max(seq) AS newest "         \
-	"FROM (SELECT * FROM dead LIMIT " GROUPED ") GROUP BY cause, topic, handler "              \
+	"sink, count(*) AS number, min(at) AS first_at, max(at) AS last_at, max(seq) AS newest "   \
+	"FROM (SELECT * FROM dead LIMIT " GROUPED ") GROUP BY cause, topic, handler, sink "        \
 	"ORDER BY number DESC, newest DESC LIMIT @) "                                              \
 	"SELECT g.cause, r.last_error, g.topic, g.handler, r.id, g.number, g.first_at, "           \
-	"g.last_at, "                                                                              \
-	"(SELECT count(*) > " GROUPED " FROM dead) FROM groups AS g CROSS JOIN "
+	"g.last_at, (SELECT count(*) > " GROUPED " FROM dead), g.sink "                            \
+	"FROM groups AS g CROSS JOIN "
 
-int pr_sqlite_groups(struct postroom_store *base, const postroom_filter *filter, int32_t limit,
-		     postroom_group_fn fn, void *context, int *ret_capped, struct pr_err *err)
+int pr_sqlite_groups(struct postroom_store *base, const postroom_filter *filter,
+		     const struct pr_grouping *grouping, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
 	PR_CLEANUP_QUERY struct pr_query query = { .mark = '?' };
@@ -61,10 +63,10 @@ int pr_sqlite_groups(struct postroom_store *base, const postroom_filter *filter,
 			     "coalesce(postroom_fingerprint(last_error), '') AS cause, ");
 	pr_query_put(&query, inbox ? INBOX_ROWS : OUTBOX_ROWS);
 	pr_query_filter(&query, filter, pr_sqlite_words(filter), "updated_at");
-	pr_query_number(&query, GROUPS, limit);
+	pr_query_number(&query, GROUPS, grouping->limit);
 	pr_query_put(&query, inbox ? "postroom_inbox" : "postroom_messages");
 	pr_query_put(&query, " AS r ON r.seq = g.newest ORDER BY g.number DESC, g.newest DESC");
-	stmt = pr_sqlite_ask(store, &query, err);
+	stmt = pr_sqlite_prepare_query(store, &query, err);
 	if (!stmt)
 		return err->status;
 	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
@@ -77,14 +79,15 @@ int pr_sqlite_groups(struct postroom_store *base, const postroom_filter *filter,
 			.count = sqlite3_column_int64(stmt, 5),
 			.first_at_us = sqlite3_column_int64(stmt, 6),
 			.last_at_us = sqlite3_column_int64(stmt, 7),
+			.sink = (const char *)sqlite3_column_text(stmt, 9),
 		};
 
-		*ret_capped = sqlite3_column_int(stmt, 8);
+		*grouping->ret_capped = sqlite3_column_int(stmt, 8);
 		if (sqlite3_errcode(store->db) == SQLITE_NOMEM) {
 			rc = SQLITE_NOMEM;
 			break;
 		}
-		if (fn(context, &group) != 0)
+		if (grouping->fn(grouping->context, &group) != 0)
 			break;
 	}
 	return pr_sqlite_answered(store, stmt, rc, "grouping dead messages", err);

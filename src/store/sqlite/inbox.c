@@ -4,7 +4,7 @@
  * (N2, N3).
  *
  * 1. Accepting begins, commits, rolls back and keeps open nothing. It writes
- *    first and looks afterwards: the write lock makes parallel duplicates wait.
+ *    first and checks afterwards: the write lock makes parallel duplicates wait.
  */
 #include "base/time.h"
 #include "store/sqlite/box.h"
@@ -22,7 +22,7 @@
 #define STATE "SELECT status FROM postroom_inbox WHERE id = ?1 AND handler_name = ?2"
 
 static int read_entry_state(struct sqlite_box *box, const struct pr_entry *entry, const char *doing,
-		      postroom_inbox_state *ret, struct pr_err *err)
+			    postroom_inbox_state *ret, struct pr_err *err)
 {
 	int status = pr_sqlite_box_prepare(box, &box->state, STATE, doing, err);
 
@@ -65,8 +65,8 @@ static int write_entry(struct sqlite_box *box, const struct pr_entry *entry, con
 	if (status < 0)
 		return status;
 	if (sqlite3_changes(box->db) == 0)
-		return entry->completed ? POSTROOM_DUPLICATE :
-					  read_entry_state(box, entry, doing, ret_state, err);
+		return entry->completed ? POSTROOM_DUPLICATE
+					: read_entry_state(box, entry, doing, ret_state, err);
 	if (!entry->completed)
 		*ret_state = POSTROOM_INBOX_PENDING;
 	return POSTROOM_OK;

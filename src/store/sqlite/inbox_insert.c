@@ -43,7 +43,7 @@
 	"WHERE id = ?1 AND handler_name = ?2 AND status = '{active}' AND claims = ?3"
 
 /* Does an earlier one of its key hold it back? */
-static int find_blocker(struct sqlite_store *store, const char *handler, enum pr_insert_order order,
+static int find_blocker(struct sqlite_store *store, const struct pr_inbox_insert *insert,
 			const struct pr_incoming_event *incoming, bool *ret, struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_BEFORE, &pr_table_inbox, BEFORE, err);
@@ -54,8 +54,8 @@ static int find_blocker(struct sqlite_store *store, const char *handler, enum pr
 		return err->status;
 	pr_sqlite_bind(stmt, 1, incoming->key);
 	pr_sqlite_bind(stmt, 2, incoming->topic);
-	pr_sqlite_bind(stmt, 3, handler);
-	sqlite3_bind_int(stmt, 4, order == PR_ORDER_DEAD);
+	pr_sqlite_bind(stmt, 3, insert->handler);
+	sqlite3_bind_int(stmt, 4, insert->order == PR_ORDER_DEAD);
 	rc = sqlite3_step(stmt);
 	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
 		status = pr_sqlite_fail(store->db, store, "taking events in", err);
@@ -139,9 +139,8 @@ static void bind_incoming_event(sqlite3_stmt *stmt, const char *handler,
 	pr_sqlite_bind(stmt, 16, incoming->correlation_id);
 }
 
-static int insert_event(struct sqlite_store *store, const char *handler, const char *statement,
-			enum pr_insert_order order, struct pr_incoming_event *incoming,
-			bool *ret_effect, struct pr_err *err)
+static int insert_event(struct sqlite_store *store, const struct pr_inbox_insert *insert,
+			struct pr_incoming_event *incoming, bool *ret_effect, struct pr_err *err)
 {
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_INBOX_INSERT, &pr_table_inbox,
 					       INSERT_EVENT, err);
@@ -152,13 +151,13 @@ static int insert_event(struct sqlite_store *store, const char *handler, const c
 
 	if (!stmt)
 		return err->status;
-	if (order != PR_ORDER_NONE && incoming->key && how == PR_INSERT_COMPLETED)
-		status = find_blocker(store, handler, order, incoming, &waits, err);
+	if (insert->order != PR_ORDER_NONE && incoming->key && how == PR_INSERT_COMPLETED)
+		status = find_blocker(store, insert, incoming, &waits, err);
 	if (waits)
 		how = PR_INSERT_PENDING;
 	if (status < 0)
 		return status;
-	bind_incoming_event(stmt, handler, incoming, how);
+	bind_incoming_event(stmt, insert->handler, incoming, how);
 	status = pr_sqlite_run(store, stmt, "taking events in", err);
 	/* A constraint fails because of this event: report the event and continue without it. */
 	if (status < 0 && (err->native & 0xff) == SQLITE_CONSTRAINT)
@@ -169,13 +168,13 @@ static int insert_event(struct sqlite_store *store, const char *handler, const c
 	if (!incoming->duplicate && is_large(incoming) && insert_content(store, incoming, err) < 0)
 		return err->status;
 	incoming->waits = waits && !incoming->duplicate;
-	*ret_effect = how == PR_INSERT_COMPLETED && !incoming->duplicate && statement;
-	return *ret_effect ? pr_sqlite_run_statement(store, statement, &event, err) : POSTROOM_OK;
+	*ret_effect = how == PR_INSERT_COMPLETED && !incoming->duplicate && insert->statement;
+	return *ret_effect ? pr_sqlite_run_statement(store, insert->statement, &event, err)
+			   : POSTROOM_OK;
 }
 
-int pr_sqlite_inbox_insert(struct postroom_store *base, const char *handler, const char *statement,
-			   enum pr_insert_order order, struct pr_incoming_event *incoming_events,
-			   size_t count, size_t *ret_at, struct pr_err *err)
+int pr_sqlite_inbox_insert(struct postroom_store *base, const struct pr_inbox_insert *insert,
+			   size_t *ret_at, struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
 	bool blamed = false;
@@ -184,7 +183,7 @@ int pr_sqlite_inbox_insert(struct postroom_store *base, const char *handler, con
 
 	if (status < 0)
 		return status;
-	for (size_t i = 0; status >= 0 && i < count; i++) {
+	for (size_t i = 0; status >= 0 && i < insert->count; i++) {
 		bool handler_stmt;
 
 		pr_watchdog_feed(store->watchdog, 0);
@@ -193,8 +192,7 @@ int pr_sqlite_inbox_insert(struct postroom_store *base, const char *handler, con
 					    "inserting events: stop requested");
 			break;
 		}
-		status = insert_event(store, handler, statement, order, &incoming_events[i],
-				      &handler_stmt, err);
+		status = insert_event(store, insert, &insert->events[i], &handler_stmt, err);
 		/* If only the commit fails, the events are retried one by one from the first. */
 		if (status < 0 || (handler_stmt && !blamed)) {
 			at = i;
@@ -204,8 +202,8 @@ int pr_sqlite_inbox_insert(struct postroom_store *base, const char *handler, con
 	status = pr_sqlite_end_statement(store, status, err);
 	if (status >= 0)
 		return status;
-	for (size_t i = 0; i < count; i++)
-		incoming_events[i].duplicate = incoming_events[i].waits = false;
+	for (size_t i = 0; i < insert->count; i++)
+		insert->events[i].duplicate = insert->events[i].waits = false;
 	if (status == POSTROOM_TX_ABORTED)
 		*ret_at = at;
 	return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queries by operators (X1): list, show, count.
+ * Queries by operators (X1): list, count.
  *
  * 1. A page is found first, as numbers of rows, through the index of the state; only then are its
  *    rows read.
@@ -21,12 +21,13 @@
 /* The words that both tables share. */
 #define COMMON_WORDS                                                                               \
 	.key = "key = @", .error = ERROR,                                                          \
-	.fingerprint = "postroom_fingerprint(last_error) = @",                                     \
+	.fingerprint = "coalesce(postroom_fingerprint(last_error), '') = @",                       \
 	.created_from = "created_at >= @", .created_to = "created_at < @",                         \
 	.older_than = " <= @", .pattern = pr_sqlite_pattern, .age = pr_sqlite_before
 
 static const struct pr_filter_words outbox_words = {
 	COMMON_WORDS,
+	.sink = PR_SQLITE_OUTBOX_SINK " = @",
 	.ns = "namespace = @",
 	.topic = "topic GLOB @",
 	.tenant_id = "tenant_id" UUID,
@@ -35,6 +36,7 @@ static const struct pr_filter_words outbox_words = {
 
 static const struct pr_filter_words inbox_words = {
 	COMMON_WORDS,
+	.sink = PR_SQLITE_INBOX_SINK " = @",
 	.topic = "coalesce(topic, handler_name) GLOB @",
 	.tenant_id = "tenant_id = @",
 	.handler = "handler_name = @",
@@ -55,8 +57,8 @@ static int is_past(void *context)
 	return pr_mono_us() >= store->base.until_us;
 }
 
-sqlite3_stmt *pr_sqlite_ask(struct sqlite_store *store, const struct pr_query *query,
-			    struct pr_err *err)
+sqlite3_stmt *pr_sqlite_prepare_query(struct sqlite_store *store, const struct pr_query *query,
+				      struct pr_err *err)
 {
 	sqlite3_stmt *stmt = NULL;
 
@@ -166,7 +168,7 @@ static void read_row(sqlite3_stmt *stmt, postroom_table table, postroom_row *row
 static int give_rows(struct sqlite_store *store, const struct pr_query *query, postroom_table table,
 		     postroom_row_fn fn, void *context, struct pr_err *err)
 {
-	sqlite3_stmt *stmt = pr_sqlite_ask(store, query, err);
+	sqlite3_stmt *stmt = pr_sqlite_prepare_query(store, query, err);
 	int rc;
 
 	if (!stmt)
@@ -193,12 +195,12 @@ struct page {
 	bool counted;	  /* in any order */
 	bool by_delivery; /* newest delivery first */
 	int64_t after, after_us;
-	int64_t rows, offset; /* of each arm */
+	int64_t rows, offset; /* of each branch */
 };
 
-/* An arm: the matching rows of one index. */
-static void put_arm(struct pr_query *query, const postroom_filter *filter, const char *from,
-		    const struct page *page)
+/* A branch: the matching rows of one index. */
+static void put_branch(struct pr_query *query, const postroom_filter *filter, const char *from,
+		       const struct page *page)
 {
 	pr_query_put(query, "SELECT seq FROM ");
 	pr_query_put(query, pr_filter_table(filter)->name);
@@ -219,7 +221,7 @@ static void put_arm(struct pr_query *query, const postroom_filter *filter, const
 }
 
 /*
- * Failed messages that wait for their turn behind others of their key. Without a key a failed message
+ * Failed messages that are held behind others of their key. Without a key a failed message
  * waits for its due time.
  */
 #define KEYED_ROWS                                                                                 \
@@ -245,17 +247,17 @@ static const struct kind {
 	{ "delivered", { "_delivered WHERE status = 'delivered'" }, "" },
 };
 
-static void put_from(const postroom_filter *filter, const char *arm, const char *also,
+static void put_from(const postroom_filter *filter, const char *branch, const char *also,
 		     struct pr_buf *out)
 {
 	pr_table_sql(pr_filter_table(filter), " INDEXED BY {table}", out);
-	pr_table_sql(pr_filter_table(filter), arm, out);
+	pr_table_sql(pr_filter_table(filter), branch, out);
 	pr_buf_puts(out, also);
 }
 
-/* Several arms: each gives what a page needs at most, and the page is taken from all of them. */
-static void put_arms(struct pr_query *query, const postroom_filter *filter, const struct kind *kind,
-		     const struct page *page)
+/* Several branches: each gives what a page needs at most, and the page is taken from all of them. */
+static void put_branches(struct pr_query *query, const postroom_filter *filter,
+			 const struct kind *kind, const struct page *page)
 {
 	struct page whole = *page;
 
@@ -267,7 +269,7 @@ static void put_arms(struct pr_query *query, const postroom_filter *filter, cons
 
 		put_from(filter, kind->paths[i], kind->also, &from);
 		pr_query_put(query, i > 0 ? " UNION ALL SELECT * FROM (" : "SELECT * FROM (");
-		put_arm(query, filter, pr_buf_text(&from), &whole);
+		put_branch(query, filter, pr_buf_text(&from), &whole);
 		pr_query_put(query, ")");
 		query->sql.failed |= from.failed;
 	}
@@ -288,7 +290,7 @@ static void put_by_id(struct pr_query *query, const postroom_filter *filter,
 		snprintf(from, sizeof(from), " WHERE status = 'pending' AND attempts > 0");
 	else
 		snprintf(from, sizeof(from), " WHERE status = '%.20s'", filter->status);
-	put_arm(query, filter, from, page);
+	put_branch(query, filter, from, page);
 }
 
 /* Appends a query for the numbers of the rows. */
@@ -306,19 +308,19 @@ static void put_page(struct pr_query *query, const postroom_filter *filter, cons
 		put_from(filter, kinds[i].paths[0], kinds[i].also, &from);
 		query->sql.failed |= from.failed;
 		if (kinds[i].paths[1])
-			put_arms(query, filter, &kinds[i], page);
+			put_branches(query, filter, &kinds[i], page);
 		else
-			put_arm(query, filter, pr_buf_text(&from), page);
+			put_branch(query, filter, pr_buf_text(&from), page);
 		return;
 	}
 	if (filter->status && page->counted)
-		put_arm(query, filter,
-			" INDEXED BY postroom_inbox_completed WHERE status = 'completed'", page);
+		put_branch(query, filter,
+			   " INDEXED BY postroom_inbox_completed WHERE status = 'completed'", page);
 	else
-		put_arm(query, filter,
-			filter->status ? " NOT INDEXED WHERE status = 'completed'"
-				       : " NOT INDEXED WHERE true",
-			page);
+		put_branch(query, filter,
+			   filter->status ? " NOT INDEXED WHERE status = 'completed'"
+					  : " NOT INDEXED WHERE true",
+			   page);
 }
 
 /* Where the list continues; POSTROOM_NOT_FOUND when there is no such message. */
@@ -345,7 +347,7 @@ static int find_after(struct sqlite_store *store, const postroom_filter *filter,
 	}
 	pr_query_text(&query, "SELECT seq, status, delivered_at FROM postroom_outbox WHERE id" UUID,
 		      position.id);
-	stmt = pr_sqlite_ask(store, &query, err);
+	stmt = pr_sqlite_prepare_query(store, &query, err);
 	if (!stmt)
 		return err->status;
 	rc = sqlite3_step(stmt);
@@ -384,21 +386,6 @@ int pr_sqlite_list(struct postroom_store *base, const postroom_filter *filter, i
 	return give_rows(store, &query, filter->table, fn, context, err);
 }
 
-int pr_sqlite_show(struct postroom_store *base, const postroom_filter *filter, postroom_row_fn fn,
-		   void *context, struct pr_err *err)
-{
-	PR_CLEANUP_QUERY struct pr_query query = { .mark = '?' };
-	bool inbox = filter->table == POSTROOM_INBOX;
-
-	pr_query_put(&query, inbox ? WHOLE_INBOX_ROW : WHOLE_ROW);
-	pr_query_put(&query, "seq IN (SELECT seq FROM ");
-	pr_query_put(&query, pr_filter_table(filter)->name);
-	pr_query_put(&query, " WHERE true");
-	pr_query_filter(&query, filter, pr_sqlite_words(filter), "updated_at");
-	pr_query_put(&query, ") ORDER BY seq DESC");
-	return give_rows(sqlite_store(base), &query, filter->table, fn, context, err);
-}
-
 int pr_sqlite_count(struct postroom_store *base, const postroom_filter *filter, int64_t cap,
 		    int64_t *ret, struct pr_err *err)
 {
@@ -413,7 +400,7 @@ int pr_sqlite_count(struct postroom_store *base, const postroom_filter *filter, 
 	pr_query_put(&query, "SELECT count(*) FROM (");
 	put_page(&query, filter, &page);
 	pr_query_put(&query, ")");
-	stmt = pr_sqlite_ask(store, &query, err);
+	stmt = pr_sqlite_prepare_query(store, &query, err);
 	if (!stmt)
 		return err->status;
 	rc = sqlite3_step(stmt);

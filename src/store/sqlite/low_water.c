@@ -15,10 +15,10 @@
 #include "base/time.h"
 #include "store/sqlite/sqlite.h"
 
-/* A look that takes less is as cheap as it needs to be. */
+/* Faster scans need no mark. */
 #define SLOW_SCAN_US 5000
 #define SCAN_SHARE 40
-/* So soon is found what people have put below it by hand. */
+/* Rows that were moved below the mark by hand are found after this time. */
 #define QUIET_US 10000000
 
 int64_t pr_sqlite_low_water(struct sqlite_store *store, const struct pr_table *table,
@@ -31,12 +31,12 @@ int64_t pr_sqlite_low_water(struct sqlite_store *store, const struct pr_table *t
 		       : 0;
 }
 
-/* The highest there is. */
+/* The highest seq; 0: none. */
 static int64_t last_seq(struct sqlite_store *store, const struct pr_table *table)
 {
-	struct pr_err unheard;
+	struct pr_err ignored;
 	sqlite3_stmt *stmt = pr_sqlite_prepare(store, SLOT_LAST_SEQ, table,
-					       "SELECT max(seq) FROM {table}", &unheard);
+					       "SELECT max(seq) FROM {table}", &ignored);
 	int64_t seq = 0;
 
 	if (stmt && sqlite3_step(stmt) == SQLITE_ROW)
@@ -65,13 +65,12 @@ void pr_sqlite_raise_low_water(struct sqlite_store *store, const struct pr_table
 			      first > 0 ? first - 1 : last_seq(store, table), took_us * SCAN_SHARE);
 }
 
-void pr_sqlite_raise_low_water_idle(struct sqlite_store *store, const struct pr_table *table,
-				    const struct pr_scope *scope, int64_t from, int64_t last,
-				    int64_t took_us, bool quiet)
+void pr_sqlite_raise_low_water_idle(struct sqlite_side *side, const struct pr_scope *scope,
+				    int64_t from, int64_t last, int64_t took_us, bool quiet)
 {
 	int64_t for_us = took_us * SCAN_SHARE;
 
 	if (from > 0 || took_us >= SLOW_SCAN_US)
-		set_low_water(sqlite_side(store, table), scope, from, last,
+		set_low_water(side, scope, from, last,
 			      quiet && for_us < QUIET_US ? QUIET_US : for_us);
 }

@@ -73,25 +73,15 @@ static int read_schema_state(struct sqlite_store *store, struct pr_schema_state 
 	return status;
 }
 
-int pr_sqlite_check_schema(struct postroom_store *base, struct pr_err *err)
+int pr_sqlite_check_schema(struct postroom_store *base, enum pr_schema_need need,
+			   struct pr_err *err)
 {
 	struct sqlite_store *store = sqlite_store(base);
 	struct pr_schema_state state;
 	int status = read_schema_state(store, &state, err);
 
 	if (status >= 0)
-		status = pr_schema_check(pr_schema_sqlite, &state, store->path, err);
-	return status;
-}
-
-int pr_sqlite_check_compatible(struct postroom_store *base, struct pr_err *err)
-{
-	struct sqlite_store *store = sqlite_store(base);
-	struct pr_schema_state state;
-	int status = read_schema_state(store, &state, err);
-
-	if (status >= 0)
-		status = pr_schema_check_compatible(pr_schema_sqlite, &state, store->path, err);
+		status = pr_schema_check(pr_schema_sqlite, &state, need, store->path, err);
 	return status;
 }
 
@@ -150,7 +140,8 @@ static int apply_missing(struct sqlite_store *store, pr_migration_fn fn, void *c
 	if (status >= 0)
 		status = read_schema_state(store, &state, err);
 	if (status >= 0)
-		status = pr_schema_check_compatible(pr_schema_sqlite, &state, store->path, err);
+		status = pr_schema_check(pr_schema_sqlite, &state, PR_SCHEMA_COMPATIBLE,
+					 store->path, err);
 	for (const struct pr_migration *m = pr_schema_sqlite; status >= 0 && m->version; m++) {
 		int64_t now_us = pr_now_us();
 
@@ -173,7 +164,8 @@ int pr_sqlite_migrate(struct postroom_store *base, pr_migration_fn fn, void *con
 	int status = read_schema_state(store, &state, err);
 
 	if (status >= 0)
-		status = pr_schema_check_compatible(pr_schema_sqlite, &state, store->path, err);
+		status = pr_schema_check(pr_schema_sqlite, &state, PR_SCHEMA_COMPATIBLE,
+					 store->path, err);
 	if (status < 0 || state.version >= pr_schema_newest(pr_schema_sqlite))
 		return status;
 	status = use_wal(store, err);

@@ -27,7 +27,7 @@
 	"AND n.position >= s.position)"
 
 static int record_source(struct sqlite_store *store, const char *handler, int64_t started_us,
-		const struct pr_source_position *entry, struct pr_err *err)
+			 const struct pr_source_position *entry, struct pr_err *err)
 {
 	sqlite3_stmt *insert, *thin;
 	int status;
@@ -50,17 +50,36 @@ static int record_source(struct sqlite_store *store, const char *handler, int64_
 	return pr_sqlite_run(store, thin, DOING, err);
 }
 
+static int delete_sources(struct sqlite_store *store, const char *handler, struct pr_err *err)
+{
+	sqlite3_stmt *stmt = NULL;
+	int status = POSTROOM_OK;
+
+	if (sqlite3_prepare_v2(store->db, "DELETE FROM postroom_sources WHERE handler_name = ?1",
+			       -1, &stmt, NULL) != SQLITE_OK)
+		return pr_sqlite_fail(store->db, store, "preparing a statement", err);
+	pr_sqlite_bind(stmt, 1, handler);
+	if (sqlite3_step(stmt) != SQLITE_DONE)
+		status = pr_sqlite_fail(store->db, store, "deleting the positions of sources", err);
+	sqlite3_finalize(stmt);
+	return status;
+}
+
 int pr_sqlite_record_sources(struct postroom_store *base, const char *handler, int64_t period_ms,
-			   const struct pr_source_position *entries, size_t count, struct pr_err *err)
+			     const struct pr_source_position *entries, size_t count,
+			     struct pr_err *err)
 {
 	int64_t now_us = pr_now_us();
-	int status = pr_sqlite_begin(base, err);
+	int status;
 
+	if (!entries)
+		return delete_sources(sqlite_store(base), handler, err);
+	status = pr_sqlite_begin(base, err);
 	if (status < 0)
 		return status;
 	for (size_t i = 0; i < count && status >= 0; i++)
-		status = record_source(sqlite_store(base), handler, now_us - now_us % (period_ms * 1000),
-			      &entries[i], err);
+		status = record_source(sqlite_store(base), handler,
+				       now_us - now_us % (period_ms * 1000), &entries[i], err);
 	return pr_sqlite_end(base, status, err);
 }
 
@@ -103,22 +122,5 @@ int pr_sqlite_read_sources(struct postroom_store *base, const char *handler, pr_
 	if (status >= 0 && rc != SQLITE_DONE)
 		status = pr_sqlite_fail(store->db, store, "reading how far sources were read", err);
 	sqlite3_reset(stmt);
-	return status;
-}
-
-int pr_sqlite_forget_sources(struct postroom_store *base, const char *handler, struct pr_err *err)
-{
-	struct sqlite_store *store = sqlite_store(base);
-	sqlite3_stmt *stmt = NULL;
-	int status = POSTROOM_OK;
-
-	if (sqlite3_prepare_v2(store->db, "DELETE FROM postroom_sources WHERE handler_name = ?1",
-			       -1, &stmt, NULL) != SQLITE_OK)
-		return pr_sqlite_fail(store->db, store, "preparing a statement", err);
-	pr_sqlite_bind(stmt, 1, handler);
-	if (sqlite3_step(stmt) != SQLITE_DONE)
-		status = pr_sqlite_fail(store->db, store, "forgetting how far sources were read",
-					err);
-	sqlite3_finalize(stmt);
 	return status;
 }

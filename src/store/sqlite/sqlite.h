@@ -30,13 +30,13 @@ enum sqlite_slot {
 	SLOT_HOLD_EXPIRED,
 	SLOT_ANY_HELD,
 	SLOT_FIRST,
-	SLOT_FREE,
+	SLOT_UNBLOCK,
 	SLOT_NEXT_KEY,
 	SLOT_RENEW,
 	SLOT_DONE,
 	SLOT_DONE_MANY,
 	SLOT_KEEP_DEDUPE_KEY,
-	SLOT_FORGET_MANY,
+	SLOT_DELETE_MANY,
 	SLOT_RETRY,
 	SLOT_DEAD,
 	SLOT_RELEASE,
@@ -56,8 +56,13 @@ enum sqlite_slot {
 	SLOT_READ_SOURCES,
 	SLOT_ADD_ATTEMPT,
 	SLOT_TRIM_ATTEMPTS,
-	SLOT_FORGET_ATTEMPTS,
+	SLOT_DELETE_ATTEMPTS,
 	SLOT_COUNT
+};
+
+/* Borrowed. */
+struct sqlite_key_name {
+	const char *key, *topic, *ns;
 };
 
 struct sqlite_key {
@@ -114,7 +119,7 @@ struct sqlite_store {
 	sqlite3_stmt *handler_stmt;
 	int64_t statement_ms;	  /* its timeout; 0: none */
 	int64_t handler_until_us; /* deadline of the running statement */
-	int64_t tidied;		  /* up to which attempt: see attempts.c */
+	int64_t purged_seq;	  /* up to which attempt: see attempts.c */
 };
 
 static inline struct sqlite_store *sqlite_store(struct postroom_store *store)
@@ -146,6 +151,14 @@ int pr_sqlite_wait_for_lock(void *store, int tries);
 sqlite3_stmt *pr_sqlite_prepare(struct sqlite_store *store, enum sqlite_slot slot,
 				const struct pr_table *table, const char *sql, struct pr_err *err);
 
+/* map.c. The value of a key, or otherwise. */
+int64_t pr_sqlite_map_get(const struct sqlite_map *map, int64_t key, int64_t otherwise);
+/* Keeps the smallest value of a key. False: no memory. */
+bool pr_sqlite_map_put(struct sqlite_map *map, int64_t key, int64_t value);
+void pr_sqlite_map_clear(struct sqlite_map *map);
+/* Two keys with the same hash only wait for each other. */
+int64_t pr_sqlite_hash_key(const char *key, const char *topic, const char *ns);
+
 /* load.c: handles for reading payloads and bodies. Close them before a row is written. */
 struct sqlite_content {
 	struct sqlite_store *store;
@@ -165,11 +178,19 @@ int pr_sqlite_load(struct postroom_store *store, const struct pr_table *table,
 		   postroom_delivery *item, size_t most, struct pr_arena *arena,
 		   struct pr_err *err);
 
+const char *pr_sqlite_key_part(sqlite3_stmt *row, int column);
+/* Binds ?1 to ?3. */
+void pr_sqlite_bind_key(sqlite3_stmt *stmt, const char *key, const char *topic, const char *ns);
+/* Resets a query about the order of a key after its last step, which returned rc. */
+int pr_sqlite_end_query(struct sqlite_store *store, sqlite3_stmt *stmt, int rc, struct pr_err *err);
 /* Runs a statement that returns no rows, and resets it. */
 int pr_sqlite_run(struct sqlite_store *store, sqlite3_stmt *stmt, const char *doing,
 		  struct pr_err *err);
 
-/* Every write is one short IMMEDIATE transaction. */
+/* transaction.c: every write is one short IMMEDIATE transaction. */
+int pr_sqlite_settle_and_claim(struct postroom_store *store, const struct pr_table *table,
+			       const struct pr_settle *settle, const struct pr_claim *claim,
+			       struct postroom_batch *batch, struct pr_err *err);
 int pr_sqlite_begin(struct postroom_store *store, struct pr_err *err);
 int pr_sqlite_begin_finishing(struct postroom_store *store, struct pr_err *err);
 int pr_sqlite_commit(struct postroom_store *store, struct pr_err *err);
@@ -200,8 +221,8 @@ int pr_sqlite_migrate(struct postroom_store *store, pr_migration_fn fn, void *co
 		      struct pr_err *err);
 int pr_sqlite_migrations(struct postroom_store *store, pr_migration_fn fn, void *context,
 			 struct pr_err *err);
-int pr_sqlite_check_schema(struct postroom_store *store, struct pr_err *err);
-int pr_sqlite_check_compatible(struct postroom_store *store, struct pr_err *err);
+int pr_sqlite_check_schema(struct postroom_store *store, enum pr_schema_need need,
+			   struct pr_err *err);
 
 /* box.c */
 postroom_box *pr_sqlite_box(struct postroom_store *store);
@@ -211,7 +232,8 @@ postroom_box *pr_sqlite_box(struct postroom_store *store);
  * "id IN " PR_SQLITE_UUID("?1"), where ?1 has hyphens and lower case.
  */
 #define PR_SQLITE_UUID(uuid)                                                                       \
-	"(" uuid ", replace(" uuid ", '-', ''), upper(" uuid "), upper(replace(" uuid ", '-', '')))"
+	"(" uuid ", replace(" uuid ", '-', ''), upper(" uuid "), upper(replace(" uuid ", '-', "    \
+										      "'')))"
 
 /* The scope of a claim; pr_sqlite_bind_scope() binds ?1 to ?3. */
 #define PR_SQLITE_SCOPE                                                                            \
@@ -220,17 +242,23 @@ postroom_box *pr_sqlite_box(struct postroom_store *store);
 #define PR_SQLITE_IN_SCOPE PR_SQLITE_SCOPE "{rules}"
 int pr_sqlite_bind_scope(sqlite3_stmt *stmt, const struct pr_scope *scope, struct pr_err *err);
 
-/* order.c: the order of a key (D6), for claims, settling and operators. */
+/* order.c: the order of a key (D6) in a claim. */
 
 /* The conditions of {table}_ready, {table}_due and {table}_key. */
 #define PR_SQLITE_READY                                                                            \
-	"status = 'pending' AND (state = 'ready' OR (state = 'new' AND next_attempt_at = created_at)) "
+	"status = 'pending' AND (state = 'ready' OR (state = 'new' AND next_attempt_at = "         \
+	"created_at)) "
 #define PR_SQLITE_DUE                                                                              \
 	"status = 'pending' AND (state IN ('scheduled', 'dead') "                                  \
 	"OR (state = 'new' AND next_attempt_at <> created_at)) "
 #define PR_SQLITE_IN_ORDER                                                                         \
 	"e.key IS NOT NULL AND e.{done_at} IS NULL AND e.state <> 'dead' AND (e.claims > 0 "       \
-	"OR e.state IN ('held', 'ready') OR (e.state = 'new' AND e.next_attempt_at < e.created_at)) "
+	"OR e.state IN ('held', 'ready') OR (e.state = 'new' AND e.next_attempt_at < "             \
+	"e.created_at)) "
+/* The unfinished messages of a key that pr_sqlite_bind_key() has bound. */
+#define PR_SQLITE_UNFINISHED_OF_KEY                                                                \
+	"e.key = ?1 AND e.topic = ?2 AND e.namespace = ?3 AND " PR_SQLITE_IN_ORDER                 \
+	"AND e.status IN ('pending', '{active}') "
 /*
  * The content, after {columns}: only the types of payload and body, which reads no byte of them.
  * See load.c.
@@ -239,9 +267,10 @@ int pr_sqlite_bind_scope(sqlite3_stmt *stmt, const struct pr_scope *scope, struc
 	"CASE typeof(" column ") WHEN 'text' THEN 1 WHEN 'blob' THEN 2 "                           \
 	"ELSE CAST(" column " AS TEXT) END"
 #define PR_SQLITE_CONTENT                                                                          \
-	"m.headers, " PR_SQLITE_VALUE("m.payload") ", " PR_SQLITE_VALUE("m.body")                  \
-	", CASE WHEN m.content IS NULL THEN 0 ELSE coalesce((SELECT size FROM postroom_content "   \
-	"WHERE number = m.content), 1) END"
+	"m.headers, " PR_SQLITE_VALUE("m.payload") ", " PR_SQLITE_VALUE(                           \
+		"m.body") ", CASE WHEN m.content IS NULL THEN 0 ELSE coalesce((SELECT size FROM "  \
+			  "postroom_content "                                                      \
+			  "WHERE number = m.content), 1) END"
 /* payload or body, in a query that reads whole rows. */
 #define PR_SQLITE_PART(column)                                                                     \
 	"CASE WHEN content IS NULL THEN " column " ELSE (SELECT c." column                         \
@@ -293,24 +322,6 @@ int pr_sqlite_order_hold(struct sqlite_store *store, const struct pr_table *tabl
 /* Makes the messages of store->made_ready ready. */
 int pr_sqlite_order_make_ready(struct sqlite_store *store, const struct pr_table *table,
 			       struct pr_err *err);
-/*
- * Unblocks the first held message of this key, unless an unfinished message is before it, or, with
- * block, a dead one. Unblocking too much is harmless: a claim holds the message again.
- */
-int pr_sqlite_order_free_key(struct sqlite_store *store, const struct pr_table *table,
-			     const char *key, const char *topic, const char *ns, bool block,
-			     struct pr_err *err);
-/* The same for the keys of all items that are delivered, or that are dead without block. */
-int pr_sqlite_order_free_settled(struct sqlite_store *store, const struct pr_table *table,
-				 const postroom_delivery *items, size_t count, bool block,
-				 struct pr_err *err);
-/*
- * Unblocks stranded messages, whose blocker no longer exists: on_dead was block before, or rows
- * were deleted by hand. A few keys per call; repeated calls cover all keys.
- */
-int pr_sqlite_order_free_stranded(struct sqlite_store *store, const struct pr_table *table,
-				  bool block, struct pr_err *err);
-
 /* claim.c */
 /*
  * Runs within the caller's transaction. *ret_more: it stopped before it had seen all due messages.
@@ -318,8 +329,6 @@ int pr_sqlite_order_free_stranded(struct sqlite_store *store, const struct pr_ta
 int pr_sqlite_claim_rows(struct sqlite_store *store, const struct pr_table *table,
 			 const struct pr_claim *claim, struct postroom_batch *batch, bool *ret_more,
 			 struct pr_err *err);
-int pr_sqlite_claim(struct postroom_store *store, const struct pr_table *table,
-		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 int pr_sqlite_sweep(struct postroom_store *store, const struct pr_table *table,
 		    const struct pr_claim *claim, struct postroom_batch *batch, struct pr_err *err);
 /* low_water.c: the low-water mark of ready messages in this scope; 0: unknown. */
@@ -336,9 +345,8 @@ void pr_sqlite_raise_low_water(struct sqlite_store *store, const struct pr_table
  * Learns from a scan that found no ready message, and no seq above last at that time. quiet:
  * nothing is delayed, failed, leased or held either.
  */
-void pr_sqlite_raise_low_water_idle(struct sqlite_store *store, const struct pr_table *table,
-				    const struct pr_scope *scope, int64_t from, int64_t last,
-				    int64_t took_us, bool quiet);
+void pr_sqlite_raise_low_water_idle(struct sqlite_side *side, const struct pr_scope *scope,
+				    int64_t from, int64_t last, int64_t took_us, bool quiet);
 
 /*
  * Time until the next message becomes due; INT64_MAX: never. *ret_unsure: only a claim can decide
@@ -360,13 +368,27 @@ int pr_sqlite_wait(struct postroom_store *store, const struct pr_table *table,
 /* settle.c */
 int pr_sqlite_renew(struct postroom_store *store, const struct pr_table *table,
 		    postroom_delivery *items, size_t count, int64_t lease_ms, struct pr_err *err);
-int pr_sqlite_settle(struct postroom_store *store, const struct pr_table *table,
-		     postroom_delivery *items, size_t count, const struct pr_policy *policy,
-		     struct pr_err *err);
-int pr_sqlite_settle_and_claim(struct postroom_store *store, const struct pr_table *table,
-			       postroom_delivery *items, size_t count,
-			       const struct pr_policy *policy, const struct pr_claim *claim,
-			       struct postroom_batch *next, struct pr_err *err);
+/*
+ * Unblocks the first held message of this key, unless an unfinished message is before it, or, with
+ * block, a dead one. Unblocking too much is harmless: a claim holds the message again.
+ */
+int pr_sqlite_unblock_key(struct sqlite_store *store, const struct pr_table *table,
+			  const struct sqlite_key_name *name, bool block, struct pr_err *err);
+/* The same for the keys of all items that are delivered, or that are dead without block. */
+int pr_sqlite_unblock_settled(struct sqlite_store *store, const struct pr_table *table,
+			      const postroom_delivery *items, size_t count, bool block,
+			      struct pr_err *err);
+/*
+ * Unblocks stranded messages, whose blocker no longer exists: on_dead was block before, or rows
+ * were deleted by hand. A few keys per call; repeated calls cover all keys.
+ */
+int pr_sqlite_unblock_stranded(struct sqlite_store *store, const struct pr_table *table, bool block,
+			       struct pr_err *err);
+/* Within a transaction that has just begun. */
+int pr_sqlite_settle_rows(struct postroom_store *store, const struct pr_table *table,
+			  const struct pr_settle *settle, struct pr_err *err);
+/* POSTROOM_LEASE_LOST if the lease of any item was lost. */
+int pr_sqlite_report_lost(const postroom_delivery *items, size_t count, struct pr_err *err);
 /*
  * Keeps the dedupe keys of the messages of store->seqs, which are about to be deleted. If the
  * fencing token is not 0, only of messages claimed with it.
@@ -391,30 +413,41 @@ int pr_sqlite_run_statement(struct sqlite_store *store, const char *statement,
 int pr_sqlite_end_statement(struct sqlite_store *store, int status, struct pr_err *err);
 
 /* inbox_insert.c */
-int pr_sqlite_inbox_insert(struct postroom_store *store, const char *handler, const char *statement,
-			   enum pr_insert_order order, struct pr_incoming_event *incoming_events,
-			   size_t count, size_t *ret_at, struct pr_err *err);
+int pr_sqlite_inbox_insert(struct postroom_store *store, const struct pr_inbox_insert *insert,
+			   size_t *ret_at, struct pr_err *err);
 int pr_sqlite_progress(struct postroom_store *store, const struct pr_progress *progress,
 		       struct pr_err *err);
 
 /* list.c */
+/*
+ * The sink of a row's last failed attempt, or ''. The columns of the attempt get other names, so that
+ * id and handler_name are the row's. An application may write a UUID in another form than the history has.
+ */
+#define PR_SQLITE_SINK(handler, id)                                                                \
+	"coalesce((SELECT sink FROM (SELECT handler_name AS h, id AS i, seq AS s, sink "           \
+	"FROM postroom_attempts) WHERE h = " handler " AND i = " id                                \
+	" ORDER BY s DESC LIMIT 1), '')"
+#define PR_SQLITE_OUTBOX_SINK                                                                      \
+	PR_SQLITE_SINK("''",                                                                       \
+		       "CASE length(id) WHEN 32 THEN lower(substr(id, 1, 8) || '-' || "            \
+		       "substr(id, 9, 4) || '-' || substr(id, 13, 4) || '-' || substr(id, 17, 4) " \
+		       "|| '-' || substr(id, 21)) ELSE lower(id) END")
+#define PR_SQLITE_INBOX_SINK PR_SQLITE_SINK("handler_name", "id")
 const struct pr_filter_words *pr_sqlite_words(const postroom_filter *filter);
 /* The query, prepared and bound; it ends at the store's deadline. NULL with err filled. */
-sqlite3_stmt *pr_sqlite_ask(struct sqlite_store *store, const struct pr_query *query,
-			    struct pr_err *err);
+sqlite3_stmt *pr_sqlite_prepare_query(struct sqlite_store *store, const struct pr_query *query,
+				      struct pr_err *err);
 /* Finalizes it; rc is what the last step returned. */
 int pr_sqlite_answered(struct sqlite_store *store, sqlite3_stmt *stmt, int rc, const char *doing,
 		       struct pr_err *err);
 int pr_sqlite_list(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
 		   postroom_row_fn fn, void *context, struct pr_err *err);
-int pr_sqlite_show(struct postroom_store *store, const postroom_filter *filter, postroom_row_fn fn,
-		   void *context, struct pr_err *err);
 int pr_sqlite_count(struct postroom_store *store, const postroom_filter *filter, int64_t cap,
 		    int64_t *ret, struct pr_err *err);
 
 /* groups.c */
-int pr_sqlite_groups(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
-		     postroom_group_fn fn, void *context, int *ret_capped, struct pr_err *err);
+int pr_sqlite_groups(struct postroom_store *store, const postroom_filter *filter,
+		     const struct pr_grouping *grouping, struct pr_err *err);
 /* postroom_fingerprint(), on the store's own connection. */
 int pr_sqlite_add_functions(struct sqlite_store *store, struct pr_err *err);
 
@@ -432,24 +465,20 @@ int pr_sqlite_add_attempt(struct sqlite_store *store, const struct pr_table *tab
 			  const postroom_delivery *item, const char *worker, const char *error,
 			  struct pr_err *err);
 /* Of the rows of store->seqs, which are about to be deleted. */
-int pr_sqlite_forget_attempts(struct sqlite_store *store, const struct pr_table *table,
+int pr_sqlite_delete_attempts(struct sqlite_store *store, const struct pr_table *table,
 			      struct pr_err *err);
-int pr_sqlite_tidy_attempts(struct postroom_store *store, const struct pr_table *table,
-			    int32_t limit, int64_t *ret, struct pr_err *err);
+int pr_sqlite_purge_attempts(struct sqlite_store *store, const struct pr_table *table,
+			     int32_t limit, int64_t *ret, struct pr_err *err);
 
 /* admin.c */
 /* Age 0 includes rows with a future timestamp, which exist after the clock was set back. */
 int64_t pr_sqlite_before(int64_t older_than_ms);
 int pr_sqlite_retry(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
 		    int64_t *ret, struct pr_err *err);
-int pr_sqlite_purge(struct postroom_store *store, const postroom_filter *filter, int32_t limit,
-		    bool alone, int64_t *ret, struct pr_err *err);
+int pr_sqlite_purge(struct postroom_store *store, const struct pr_purge *purge, int64_t *ret,
+		    struct pr_err *err);
 int pr_sqlite_stats(struct postroom_store *store, const postroom_filter *filter,
 		    postroom_counts *ret, postroom_topic_fn fn, void *context, struct pr_err *err);
-int pr_sqlite_lease(struct postroom_store *store, const enum pr_lease_kind *want,
-		    enum pr_lease_kind *ret, struct pr_err *err);
-int pr_sqlite_purge_dedupe_keys(struct postroom_store *store, int64_t older_than_ms, int32_t limit,
-				bool alone, int64_t *ret, struct pr_err *err);
 
 /* source.c */
 int pr_sqlite_record_sources(struct postroom_store *store, const char *handler, int64_t period_ms,
@@ -457,6 +486,5 @@ int pr_sqlite_record_sources(struct postroom_store *store, const char *handler, 
 			     struct pr_err *err);
 int pr_sqlite_read_sources(struct postroom_store *store, const char *handler, pr_source_fn fn,
 			   void *context, int64_t *ret_us, struct pr_err *err);
-int pr_sqlite_forget_sources(struct postroom_store *store, const char *handler, struct pr_err *err);
 
 #endif

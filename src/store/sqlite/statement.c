@@ -18,12 +18,12 @@
 #define PARAMETERS 7
 #define NAMED "?1 payload, ?2 id, ?3 topic, ?4 key, ?5 headers, ?6 tenant_id, ?7 correlation_id"
 
-/* Instructions of SQLite's machine between two looks at the clock. */
+/* Instructions of SQLite's machine between two checks of the deadline. */
 #define CHECK_EVERY 10000
 
-/* What SQLite said about a statement while it was prepared. */
-struct hearing {
-	bool asked;
+/* What SQLite's authorizer reported while a statement was prepared. */
+struct authorization {
+	bool reported; /* anything at all: only VACUUM reports nothing */
 	bool transaction;
 	const char *outside; /* what belongs outside of transactions */
 };
@@ -31,23 +31,23 @@ struct hearing {
 static int note_transaction_end(void *context, int action, const char *first, const char *second,
 				const char *database, const char *trigger)
 {
-	struct hearing *hearing = context;
+	struct authorization *authorization = context;
 
 	(void)first, (void)second, (void)database, (void)trigger;
-	hearing->asked = true;
+	authorization->reported = true;
 	switch (action) {
 	case SQLITE_TRANSACTION:
 	case SQLITE_SAVEPOINT:
-		hearing->transaction = true;
+		authorization->transaction = true;
 		return SQLITE_DENY;
 	case SQLITE_ATTACH:
-		hearing->outside = "ATTACH";
+		authorization->outside = "ATTACH";
 		return SQLITE_DENY;
 	case SQLITE_DETACH:
-		hearing->outside = "DETACH";
+		authorization->outside = "DETACH";
 		return SQLITE_DENY;
 	case SQLITE_PRAGMA:
-		hearing->outside = "PRAGMA";
+		authorization->outside = "PRAGMA";
 		return SQLITE_DENY;
 	default:
 		return SQLITE_OK;
@@ -79,7 +79,7 @@ static bool is_database_error(int native)
 	}
 }
 
-/* What SQLite has just complained of. */
+/* Reports the error that SQLite has just returned. */
 static int fail_statement(struct sqlite_store *store, int blame, const char *doing,
 			  struct pr_err *err)
 {
@@ -92,7 +92,7 @@ static int fail_statement(struct sqlite_store *store, int blame, const char *doi
 	return blame;
 }
 
-/* Is there anything behind the first statement but semicolons and comments? */
+/* True if more than semicolons and comments follow the first statement. */
 static bool has_second_statement(sqlite3 *db, const char *tail)
 {
 	while (*tail) {
@@ -115,7 +115,7 @@ static int check_parameters(sqlite3_stmt *stmt, struct pr_err *err)
 	for (int i = 1; i <= count; i++) {
 		const char *name = sqlite3_bind_parameter_name(stmt, i);
 
-		/* SQLite takes $2 for a name, and would number it by where it stands. */
+		/* SQLite treats $2 as a name, and would number it by its position. */
 		if (name && *name != '?')
 			return refuse_statement(err,
 						"has a parameter with a name; write them as SQLite "
@@ -124,18 +124,19 @@ static int check_parameters(sqlite3_stmt *stmt, struct pr_err *err)
 	return POSTROOM_OK;
 }
 
-static int check_first_statement(struct sqlite_store *store, const struct hearing *hearing, int rc,
+static int check_first_statement(struct sqlite_store *store,
+				 const struct authorization *authorization, int rc,
 				 sqlite3_stmt *stmt, const char *tail, struct pr_err *err)
 {
-	if (hearing->transaction)
+	if (authorization->transaction)
 		return refuse_statement(
-			err, "begins or ends a transaction; it runs inside one, together "
-			     "with the inbox's own row: leave that out");
-	if (hearing->outside || (stmt && !hearing->asked))
+			err, "begins or ends a transaction; omit that, because it runs in the "
+			     "transaction of the inbox");
+	if (authorization->outside || (stmt && !authorization->reported))
 		return pr_err_set(err, POSTROOM_INVALID,
 				  "the handler's statement cannot be a %s: it runs inside a "
 				  "transaction",
-				  hearing->outside ? hearing->outside : "VACUUM");
+				  authorization->outside ? authorization->outside : "VACUUM");
 	if (rc != SQLITE_OK)
 		return fail_statement(store, POSTROOM_INVALID, "preparing the handler's statement",
 				      err);
@@ -146,7 +147,7 @@ static int check_first_statement(struct sqlite_store *store, const struct hearin
 			       ? pr_err_nomem(err)
 			       : refuse_statement(
 					 err,
-					 "is more than one; write one, or put the others into a "
+					 "consists of several; write one, or put the others into a "
 					 "trigger");
 	return check_parameters(stmt, err);
 }
@@ -154,7 +155,7 @@ static int check_first_statement(struct sqlite_store *store, const struct hearin
 /* The prepared statement is reused while the text is the same. POSTROOM_INVALID if it cannot run. */
 static int prepare_statement(struct sqlite_store *store, const char *statement, struct pr_err *err)
 {
-	struct hearing hearing = { 0 };
+	struct authorization authorization = { 0 };
 	const char *tail = "";
 	int status, rc;
 
@@ -162,10 +163,10 @@ static int prepare_statement(struct sqlite_store *store, const char *statement, 
 		return POSTROOM_OK;
 	sqlite3_finalize(store->handler_stmt);
 	store->handler_stmt = NULL;
-	sqlite3_set_authorizer(store->db, note_transaction_end, &hearing);
+	sqlite3_set_authorizer(store->db, note_transaction_end, &authorization);
 	rc = sqlite3_prepare_v3(store->db, statement, -1, SQLITE_PREPARE_PERSISTENT,
 				&store->handler_stmt, &tail);
-	status = check_first_statement(store, &hearing, rc, store->handler_stmt, tail, err);
+	status = check_first_statement(store, &authorization, rc, store->handler_stmt, tail, err);
 	sqlite3_set_authorizer(store->db, NULL, NULL);
 	pr_buf_reset(&store->handler_sql);
 	pr_buf_puts(&store->handler_sql, statement);
@@ -192,7 +193,7 @@ static int is_late(void *context)
 	return pr_mono_us() >= store->handler_until_us;
 }
 
-/* Ended when it has had its time; then the transaction is gone as well. */
+/* An interrupted statement also rolls back the transaction. */
 static int run_until_deadline(struct sqlite_store *store, struct pr_err *err)
 {
 	char limit[PR_DURATION_SIZE];

@@ -3,7 +3,7 @@
  * Sleeps until another process writes to the database (D3).
  *
  * Every commit, in any language, writes to the WAL, or to the database file in the other journal
- * modes. The kernel notifies the sleeper; producers pay nothing.
+ * modes. The kernel notifies the relay; producers pay nothing.
  *
  * 1. A notification means that something was written, and it is early: a commit is visible only
  *    after the disk has answered, and nothing notifies of that. So a scan that finds nothing is
@@ -41,7 +41,7 @@ static int watch(struct sqlite_store *store)
 }
 
 /* Clears the notification; true if there was one since the last call. */
-static bool take_notification(struct sqlite_store *store)
+static bool clear_notification(struct sqlite_store *store)
 {
 	char events[4096];
 	bool any = false;
@@ -79,10 +79,10 @@ static int64_t next_pause(int64_t pause_ms, bool notified)
 static int sleep_until(struct sqlite_store *store, const struct pr_table *table,
 		       const struct pr_scope *scope, int64_t until_us, struct pr_err *err)
 {
-	int64_t pause_ms = 0; /* until the next look; 0: there is no reason for one */
+	int64_t pause_ms = 0; /* until the next scan; 0: none is due */
 
 	while (!pr_stop_requested(store->stop)) {
-		bool notified = take_notification(store);
+		bool notified = clear_notification(store);
 		int64_t begun_us = pr_mono_us(), now_us, left_ms, next_ms;
 		bool unsure;
 		int status = pr_sqlite_next_due(store, table, scope, &next_ms, &unsure, err);

@@ -313,7 +313,7 @@ TEST(K8_message_larger_than_the_socket_buffer_respects_the_deadline)
 	free(body);
 }
 
-/* No server hangs up in the middle of a flush when it should: the memory ends there instead. */
+/* No server can be made to disconnect in the middle of a flush: memory ends there instead. */
 TEST(K8_bytes_sent_before_connection_failure_count_as_sent)
 {
 	enum { HALF = 128 * 1024 }; /* more than goes at once */
@@ -329,7 +329,7 @@ TEST(K8_bytes_sent_before_connection_failure_count_as_sent)
 	conn.out.len = conn.out.cap = (size_t)2 * HALF;
 	CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
 	conn.net_stream.fd = ends[0];
-	/* The server's last word, which is still heard. */
+	/* The server's last frame, which is still received. */
 	CHECK_INT(write(ends[1], "!", 1), 1);
 	CHECK_INT(pr_amqp_transfer(&conn, &flight, INT64_MAX, &err), POSTROOM_OK);
 	CHECK(conn.out_at > 0 && conn.out_at < HALF);

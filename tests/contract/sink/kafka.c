@@ -486,7 +486,7 @@ TEST(K5_invalid_properties_are_reported_with_the_error_of_the_library)
 		{ "kafka.enable.idempotence=false", "cannot be set" },
 		{ "kafka.bootstrap.servers=b", "write the brokers before the topic" },
 		{ "kafka.ssl.ca.location=/nowhere&kafka.security.protocol=ssl", "ssl.ca.location" },
-		{ "linger=5", "unknown parameter \"linger\"" },
+		{ "linger=5", "unknown setting \"linger\"" },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {

@@ -56,7 +56,7 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 
 static atomic_int long_sends = -1; /* -1: they are not counted */
 
-/* In libc's place, for a sender who goes on with something long when the other side has hung up. */
+/* Replaces libc's function, for a long send after the receiver has disconnected. */
 ssize_t send(int fd, const void *data, size_t len, int flags)
 {
 	__typeof__(send) *libcs;

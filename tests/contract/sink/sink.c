@@ -271,7 +271,7 @@ static void end_test(void)
 	FOR_EACH_SINK(REGISTER_FOR, test_name)                                                     \
 	static void test_name(void)
 
-/* Where a number stands among the ids that have arrived; each must be there once. */
+/* The position of a number among the received ids; each must be there once. */
 static size_t place_of(const struct pr_buf *ids, int number)
 {
 	char id[32];
@@ -483,7 +483,7 @@ TEST(many_messages_leak_no_descriptor_and_no_child)
 {
 	size_t closed, opened, connected;
 
-	/* A client library may connect in the background: only a closed one stands still. */
+	/* A client library may connect in the background: only a closed one is idle. */
 	pr_sink_close(rig.sink);
 	closed = open_descriptors();
 	open_sink();

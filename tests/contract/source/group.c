@@ -72,7 +72,7 @@ static void settle(struct pr_source *sources[2])
 	pr_events_release(&events);
 }
 
-/* One of them in its turn: the others are not read meanwhile, and it may have to wait for them. */
+/* Reads one member after the other: the others are not read meanwhile, and it may have to wait for them. */
 static size_t take_turn(struct pr_source *source, struct seen *seen)
 {
 	struct pr_events events = { 0 };

@@ -174,8 +174,8 @@ static void add_consumer(jsConsumerConfig *config)
 	nats_leave(&desk);
 }
 
-/* For the caller to destroy. */
-static jsConsumerInfo *look_at(const char *name)
+/* The caller destroys it. */
+static jsConsumerInfo *read_consumer_info(const char *name)
 {
 	struct nats_desk desk;
 	jsConsumerInfo *info = NULL;
@@ -228,7 +228,7 @@ TEST(N2_existing_consumer_keeps_its_settings_except_the_lease)
 	add_consumer(&config);
 	publish_numbers(0, 1);
 	read_some();
-	info = look_at("readers");
+	info = read_consumer_info("readers");
 	CHECK_INT(info->Config->AckWait, (int64_t)LEASE_MS * 1000 * 1000);
 	CHECK_STR(info->Config->FilterSubject, "ORDERS.foreign");
 	CHECK_INT(info->Config->MaxAckPending, 7);
@@ -243,14 +243,14 @@ TEST(N2_created_consumer_has_no_delivery_limit)
 	start(NULL);
 	publish_numbers(0, 1);
 	read_some();
-	info = look_at("readers");
+	info = read_consumer_info("readers");
 	CHECK_INT(info->Config->AckPolicy, js_AckExplicit);
 	CHECK_INT(info->Config->DeliverPolicy, js_DeliverAll);
 	CHECK_INT(info->Config->MaxDeliver, -1);
 	CHECK_INT(info->NumAckPending, 1);
 	jsConsumerInfo_Destroy(info);
 	ack();
-	info = look_at("readers");
+	info = read_consumer_info("readers");
 	CHECK_INT(info->NumAckPending, 0);
 	CHECK_INT(info->AckFloor.Stream, 1);
 	jsConsumerInfo_Destroy(info);
@@ -273,7 +273,7 @@ TEST(N2_each_handler_name_has_its_own_consumer)
 		source = open_source("ORDERS", names[i][0]);
 		read_some();
 		ack();
-		jsConsumerInfo_Destroy(look_at(names[i][1]));
+		jsConsumerInfo_Destroy(read_consumer_info(names[i][1]));
 	}
 	memset(too_long, 'x', sizeof(too_long));
 	too_long[sizeof(too_long) - 1] = '\0';

@@ -187,10 +187,16 @@ TEST(X2_sweep_deletes_attempts_of_rows_deleted_by_hand)
 	sql(app, "DELETE FROM postroom_outbox WHERE last_error = 'x'");
 	/* One at a time, to the end and around. */
 	for (int i = 0; i < 10; i++)
-		CHECK_MSG(store->ops->tidy_attempts(store,
-						    i < 5 ? &pr_table_outbox : &pr_table_inbox, 1,
-						    &gone, &err) >= 0,
-			  "%s", err.text);
+		CHECK_MSG(
+			store->ops->purge(
+				store,
+				&(struct pr_purge){
+					.of = PR_PURGE_ATTEMPTS,
+					.filter = POSTROOM_FILTER(.table = i < 5 ? POSTROOM_OUTBOX
+										 : POSTROOM_INBOX),
+					.limit = 1 },
+				&gone, &err) >= 0,
+			"%s", err.text);
 	CHECK_INT(number(app, "SELECT count(*) FROM postroom_attempts"), 2);
 }
 
@@ -201,11 +207,12 @@ TEST(N4_failed_attempts_of_a_job_are_remembered_by_handler)
 	int64_t done;
 
 	sql(app, "INSERT INTO postroom_inbox (id, handler_name) VALUES ('1', 'h'), ('1', 'g')");
-	CHECK_INT(pr_store_claim(store, &pr_table_inbox, &options, false, &batch), POSTROOM_OK);
+	CHECK_INT(pr_store_claim_new(store, &pr_table_inbox, &options, false, &batch), POSTROOM_OK);
 	only_item(batch)->verdict = POSTROOM_REJECTED;
 	only_item(batch)->reason = "bad";
-	CHECK_INT(store->ops->settle(store, &pr_table_inbox, only_item(batch), 1, &batch->policy,
-				     &store->err),
+	CHECK_INT(pr_store_settle(store, &pr_table_inbox,
+				  &(struct pr_settle){ only_item(batch), 1, &batch->policy },
+				  &store->err),
 		  POSTROOM_OK);
 	postroom_batch_free(batch);
 	CHECK_STR(ATTEMPTS(.table = POSTROOM_INBOX, .handler = "h", .id = "1").text, "1 bad; ");

@@ -283,7 +283,7 @@ static void new_database_with_lanes(char *out)
 	new_database_with_tables(out);
 	CHECK_MSG(pr_store_open(&(struct pr_store_config){ .url = out }, &changed, &err) >= 0, "%s",
 		  err.text);
-	CHECK_MSG(changed->ops->lease(changed, &kind, &kind, &err) >= 0, "%s", err.text);
+	CHECK_MSG(pr_store_lease_kind(changed, &kind, &kind, &err) >= 0, "%s", err.text);
 	pr_store_close(changed);
 }
 

@@ -147,7 +147,7 @@ TEST(C5_careful_claim_loads_headers_with_the_content)
 	size_t withheld;
 
 	PUT(.topic = "t", .payload = "[1]", .headers = "{\"a\": \"b\"}");
-	CHECK_INT(store->ops->claim(store, &pr_table_outbox, &claim, &batch, &err), POSTROOM_OK);
+	CHECK_INT(pr_store_claim(store, &pr_table_outbox, &claim, &batch, &err), POSTROOM_OK);
 	CHECK_INT(batch.count, 1);
 	withheld = batch.items->withheld;
 	CHECK(withheld > 0);

@@ -26,8 +26,11 @@ static void insert_events(const char *statement, struct pr_incoming_event *incom
 {
 	struct pr_err err = { 0 };
 	size_t at = 0;
-	int status = store->ops->inbox_insert(store, "h", statement, PR_ORDER_UNFINISHED,
-					      incoming_events, count, &at, &err);
+	int status = store->ops->inbox_insert(store,
+					      &(struct pr_inbox_insert){ "h", statement,
+									 PR_ORDER_UNFINISHED,
+									 incoming_events, count },
+					      &at, &err);
 
 	CHECK_MSG(status >= 0, "%d %s", status, err.text);
 }

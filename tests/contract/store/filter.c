@@ -101,6 +101,29 @@ TEST(X1_messages_are_listed_by_the_time_of_their_creation)
 	CHECK_STR(LISTED(.created_to_us = now_us), "old ");
 }
 
+TEST(X1_count_of_a_state_stops_at_the_cap_and_leaves_out_messages_in_flight)
+{
+	postroom_batch *batch;
+
+	PUT(.topic = "flying", .payload = "{}", .key = "k");
+	batch = CLAIM(.topic = "flying");
+	CHECK_INT(COUNTED(.status = "pending"), 0);
+	for (int i = 0; i < 5; i++) {
+		PUT(.topic = "t", .payload = "{}", .key = i % 2 ? "k" : NULL);
+		put_delivered("delivered");
+	}
+	for (int cap = 1; cap < 8; cap++) {
+		CHECK_INT(counted(POSTROOM_FILTER(.status = "pending"), cap), cap < 5 ? cap : 5);
+		CHECK_INT(counted(POSTROOM_FILTER(.status = "delivered"), cap), cap < 5 ? cap : 5);
+	}
+	for (int cap = 9; cap < 14; cap++)
+		CHECK_INT(counted(POSTROOM_FILTER(0), cap), cap < 11 ? cap : 11);
+	CHECK_INT(postroom_release(store, batch, only_item(batch), 1), POSTROOM_OK);
+	postroom_batch_free(batch);
+	CHECK_INT(counted(POSTROOM_FILTER(.status = "pending"), 5), 5);
+	CHECK_INT(COUNTED(.status = "pending"), 6);
+}
+
 TEST(X1_every_state_is_listed_counted_and_paged)
 {
 	static const char *const states[] = { "pending", "failed", "processing", "delivered",

@@ -51,6 +51,35 @@ TEST(X1_the_cause_of_an_error_is_the_same_in_c_and_sql)
 	}
 }
 
+/* Parts of what is replaced, in any order: the two programs find the same matches. */
+TEST(X1_the_cause_of_a_random_error_is_the_same_in_c_and_sql)
+{
+	static const char *const parts[] = {
+		UUID,  "019a8f4e", "7c11", "-", "0x", "0X",  "0", "9", "a",
+		"DEF", "g",	   " ",	   "é", "٣",  "<n>", "%", "_", "\n",
+	};
+	uint32_t random = 1;
+
+	for (int i = 0; i < 300; i++) {
+		char error[1200] = "", out[PR_FINGERPRINT_SIZE];
+		int64_t count = -1;
+
+		for (int n = i % 30; n >= 0; n--) {
+			random = random * 1664525 + 1013904223;
+			strcat(error, parts[(random >> 16) % (sizeof(parts) / sizeof(parts[0]))]);
+		}
+		CHECK(pr_fingerprint(error, out, sizeof(out)) >= 0);
+		sql(app, "DELETE FROM postroom_outbox");
+		sql(app,
+		    "INSERT INTO postroom_outbox (topic, payload, status, last_error) "
+		    "VALUES ('t', '{}', 'dead', '%s')",
+		    error);
+		CHECK_INT(postroom_count(store, POSTROOM_FILTER(.fingerprint = out), 10, &count),
+			  POSTROOM_OK);
+		CHECK_MSG(count == 1, "%s: %s", error, out);
+	}
+}
+
 /* 200 characters, not bytes, of the first 1000. */
 TEST(X1_the_cause_of_a_long_error_is_cut_at_a_character)
 {
@@ -74,6 +103,26 @@ TEST(X1_the_cause_of_a_long_error_is_cut_at_a_character)
 			  POSTROOM_OK);
 		CHECK_INT(count, 1);
 	}
+}
+
+/* A group of rows without an error has the empty cause: what acts on it must not act on others. */
+TEST(X1_empty_cause_selects_the_rows_without_an_error)
+{
+	int64_t count = -1;
+
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, status, last_error) VALUES "
+		 "('t', '{}', 'dead', NULL), ('t', '{}', 'dead', ''), ('t', '{}', 'dead', 'error')");
+	CHECK_INT(postroom_count(store, POSTROOM_FILTER(.fingerprint = ""), 10, &count),
+		  POSTROOM_OK);
+	CHECK_INT(count, 2);
+	CHECK_INT(postroom_purge_some(store,
+				      POSTROOM_FILTER(.status = "dead", .fingerprint = ""), 10,
+				      &count),
+		  POSTROOM_OK);
+	CHECK_INT(count, 2);
+	CHECK_INT(postroom_count(store, POSTROOM_FILTER(.fingerprint = "error"), 10, &count),
+		  POSTROOM_OK);
+	CHECK_INT(count, 1);
 }
 
 struct groups {
@@ -130,6 +179,126 @@ TEST(X1_dead_messages_are_grouped_by_cause_and_topic)
 		  POSTROOM_INVALID);
 }
 
+/* Fails the only message that is due for good. */
+static void fail_at(const char *sink)
+{
+	postroom_batch *batch = CLAIM(0);
+
+	store->sink = sink;
+	CHECK_INT(postroom_reject(store, batch, only_item(batch), 1, "error"), POSTROOM_OK);
+	postroom_batch_free(batch);
+}
+
+static int add_sink(void *context, const postroom_group *group)
+{
+	char *out = context;
+	size_t len = strlen(out);
+
+	snprintf(out + len, 100 - len, "%d %s; ", (int)group->count, group->sink);
+	return 0;
+}
+
+static void check_sinks(postroom_table table, const char *expected)
+{
+	char sinks[100] = "";
+
+	CHECK_INT(
+		postroom_groups(store, POSTROOM_FILTER(.table = table), 10, add_sink, sinks, NULL),
+		POSTROOM_OK);
+	CHECK_STR(sinks, expected);
+}
+
+TEST(X1_dead_messages_are_grouped_by_the_sink_of_their_last_attempt)
+{
+	for (int i = 0; i < 5; i++) {
+		PUT(.topic = "t", .payload = "{}");
+		fail_at(i < 2 ? "old" : "bus");
+	}
+	check_sinks(POSTROOM_OUTBOX, "3 bus; 2 old; ");
+	CHECK_INT(postroom_retry_some(store, POSTROOM_FILTER(.sink = "bus"), 1, &(int64_t){ 0 }),
+		  POSTROOM_OK);
+	check_sinks(POSTROOM_OUTBOX, "2 bus; 2 old; ");
+	/* The history of the first sink stays. */
+	fail_at("old");
+	check_sinks(POSTROOM_OUTBOX, "3 old; 2 bus; ");
+	sql(app, "DELETE FROM postroom_attempts WHERE sink = 'bus'");
+	check_sinks(POSTROOM_OUTBOX, "3 old; 2 ; ");
+}
+
+TEST(X1_filter_by_sink_selects_the_messages_of_its_group)
+{
+	static const char *const sinks[] = { "old", "bus", "", "nowhere" };
+	static const int expected[] = { 2, 1, 3, 0 };
+	postroom_counts counts;
+	int64_t count = -1;
+
+	for (int i = 0; i < 3; i++) {
+		PUT(.topic = "t", .payload = "{}");
+		fail_at(i < 2 ? "old" : "bus");
+	}
+	for (int i = 0; i < 3; i++) {
+		PUT(.topic = "t", .payload = "{}");
+		fail_at(NULL);
+	}
+	for (size_t i = 0; i < sizeof(sinks) / sizeof(sinks[0]); i++) {
+		CHECK_INT(postroom_count(store, POSTROOM_FILTER(.sink = sinks[i]), 10, &count),
+			  POSTROOM_OK);
+		CHECK_INT(count, expected[i]);
+		CHECK_INT(postroom_count(store, POSTROOM_FILTER(.status = "dead", .sink = sinks[i]),
+					 10, &count),
+			  POSTROOM_OK);
+		CHECK_INT(count, expected[i]);
+		CHECK_INT(postroom_stats(store, POSTROOM_FILTER(.sink = sinks[i]), &counts, NULL,
+					 NULL),
+			  POSTROOM_OK);
+		CHECK_INT(counts.dead, expected[i]);
+		CHECK_INT(postroom_purge_some(store,
+					      POSTROOM_FILTER(.status = "dead", .sink = sinks[i]),
+					      10, &count),
+			  POSTROOM_OK);
+		CHECK_INT(count, expected[i]);
+	}
+	check_sinks(POSTROOM_OUTBOX, "");
+}
+
+TEST(X1_filter_by_sink_finds_delivered_messages_that_failed_there)
+{
+	postroom_batch *batch;
+	int64_t count = -1;
+
+	PUT(.topic = "t", .payload = "{}");
+	fail_at("bus");
+	CHECK_INT(postroom_retry_some(store, POSTROOM_FILTER(0), 1, &count), POSTROOM_OK);
+	for (int i = 0; i < 2; i++) {
+		batch = CLAIM(0);
+		CHECK_INT(postroom_ack(store, batch, only_item(batch), 1), POSTROOM_OK);
+		postroom_batch_free(batch);
+		PUT(.topic = "t", .payload = "{}");
+	}
+	CHECK_INT(postroom_count(store, POSTROOM_FILTER(.status = "delivered", .sink = "bus"), 10,
+				 &count),
+		  POSTROOM_OK);
+	CHECK_INT(count, 1);
+}
+
+TEST(N4_dead_jobs_are_grouped_by_the_sink_of_their_last_attempt)
+{
+	int64_t count = -1;
+
+	sql(app, "INSERT INTO postroom_inbox (id, handler_name, status, last_error) VALUES "
+		 "('1', 'h', 'dead', 'e'), ('2', 'h', 'dead', 'e')");
+	sql(app, "INSERT INTO postroom_attempts (handler_name, id, number, at, sink) "
+		 "SELECT 'h', id, 1, updated_at, CASE id WHEN '1' THEN 'bus' ELSE 'exec' END "
+		 "FROM postroom_inbox");
+	check_sinks(POSTROOM_INBOX, "1 exec; 1 bus; ");
+	CHECK_INT(postroom_retry_some(store,
+				      POSTROOM_FILTER(.table = POSTROOM_INBOX, .sink = "exec"), 10,
+				      &count),
+		  POSTROOM_OK);
+	CHECK_INT(count, 1);
+	check_sinks(POSTROOM_INBOX, "1 bus; ");
+}
+
 TEST(N4_dead_jobs_are_grouped_by_cause_and_handler)
 {
 	struct groups groups = { 0 };
@@ -159,9 +328,10 @@ TEST(M1_gauges_count_every_state_up_to_the_cap)
 	char topics[400] = "";
 	postroom_batch *batch;
 
-	CHECK_INT(pr_store_collect(store, 100, &gauges, add_topic, topics, &err), POSTROOM_OK);
+	CHECK_INT(store->ops->collect(store, 100, &gauges, add_topic, topics, &err), POSTROOM_OK);
 	CHECK_INT(gauges.pending + gauges.processing + gauges.dead + gauges.due, 0);
 	CHECK_INT(gauges.oldest_age_us, -1);
+	CHECK_INT(gauges.dead_since_us, 0);
 	CHECK(!gauges.capped && !gauges.topics_capped);
 	PUT(.topic = "a", .payload = "{}");
 	PUT(.topic = "a", .payload = "{}", .key = "k");
@@ -175,7 +345,7 @@ TEST(M1_gauges_count_every_state_up_to_the_cap)
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, status) VALUES ('d', '{}', 'dead')");
 	sql(app, "INSERT INTO postroom_inbox (id, handler_name, status) VALUES ('1', 'h', 'dead'), "
 		 "('2', 'h', 'pending'), ('3', 'h', 'completed')");
-	CHECK_MSG(pr_store_collect(store, 1000, &gauges, add_topic, topics, &err) >= 0, "%s",
+	CHECK_MSG(store->ops->collect(store, 1000, &gauges, add_topic, topics, &err) >= 0, "%s",
 		  err.text);
 	CHECK_INT(gauges.pending, 4);
 	CHECK_INT(gauges.processing, 1);
@@ -187,10 +357,16 @@ TEST(M1_gauges_count_every_state_up_to_the_cap)
 	CHECK_INT(gauges.inbox_active, 0);
 	CHECK_INT(gauges.inbox_dead, 1);
 	CHECK(gauges.oldest_age_us >= 0 && gauges.oldest_age_us < 600 * 1000000LL);
+	CHECK(gauges.dead_since_us > 0 && gauges.inbox_dead_since_us > 0);
 	CHECK(gauges.table_bytes > 0 && !gauges.capped);
 	CHECK(strstr(topics, "a 2 0 0 0; ") && strstr(topics, "d 0 0 0 1; "));
 	CHECK(strstr(topics, "f 1 0 1 0; ") && strstr(topics, "h 1 0 0 1; "));
-	CHECK_INT(pr_store_collect(store, 1, &gauges, NULL, NULL, &err), POSTROOM_OK);
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, status) VALUES ('d', '{}', 'dead')");
+	CHECK_INT(store->ops->collect(store, 100, &gauges, NULL, NULL, &err), POSTROOM_OK);
+	CHECK_INT(gauges.dead, 2);
+	CHECK_INT(gauges.dead_since_us, 0); /* one row is all that this cap allows to read */
+	CHECK(gauges.inbox_dead_since_us > 0);
+	CHECK_INT(store->ops->collect(store, 1, &gauges, NULL, NULL, &err), POSTROOM_OK);
 	CHECK(gauges.capped);
 	postroom_batch_free(batch);
 }
@@ -210,10 +386,10 @@ TEST(M1_gauges_are_read_in_one_snapshot)
 	char topics[400] = "";
 
 	PUT(.topic = "a", .payload = "{}");
-	CHECK_INT(pr_store_collect(store, 1000, &gauges, submit_meanwhile, topics, &err),
+	CHECK_INT(store->ops->collect(store, 1000, &gauges, submit_meanwhile, topics, &err),
 		  POSTROOM_OK);
 	CHECK_STR(topics, "a 1 0 0 0; ");
-	CHECK_INT(pr_store_collect(store, 1000, &gauges, NULL, NULL, &err), POSTROOM_OK);
+	CHECK_INT(store->ops->collect(store, 1000, &gauges, NULL, NULL, &err), POSTROOM_OK);
 	CHECK_INT(gauges.inbox_pending, 1);
 }
 

@@ -79,7 +79,7 @@ ON_ONE(E8_a_head_start_overtakes_other_keys, backend_sqlite)
 	postroom_batch_free(batch);
 }
 
-/* The one that is due later is written first, and stands before the other in the table. */
+/* The one that is due later is written first, and is before the other in the table. */
 TEST_ON_PGSQL(E8_delayed_messages_join_their_key_in_the_order_in_which_they_are_due)
 {
 	PUT(.topic = "t", .payload = "2", .key = "a", .delay_ms = 2000);

@@ -438,7 +438,7 @@ TEST(N4_retry_applies_to_dead_events_only)
 	CHECK_INT(postroom_retry(store, POSTROOM_FILTER(.table = POSTROOM_INBOX, .handler = "mails",
 							.id = "b")),
 		  POSTROOM_NOT_FOUND);
-	CHECK_STR(postroom_store_errmsg(store), "there is no b at mails");
+	CHECK_STR(postroom_store_errmsg(store), "there is no event b of handler mails");
 	CHECK_INT(postroom_retry_some(store,
 				      POSTROOM_FILTER(.table = POSTROOM_INBOX, .handler = "mails"),
 				      10, &count),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events that come into the inbox with their effect, and what jobs write down (N2, J1, J2, D6). */
+/* Events that come into the inbox with their effect, and the progress that jobs record (N2, J1, J2, D6). */
 #include "contract/store/jobs.h"
 
 #pragma GCC diagnostic push
@@ -30,8 +30,10 @@ TEST(N2_an_event_takes_effect_once_with_its_row)
 	CHECK_INT(ledger(), 2);
 	/* By another handler it is handled as well. */
 	sql(app, "DELETE FROM ledger");
-	CHECK_INT(store->ops->inbox_insert(store, "g", ledger_statement(), false, events, 2,
-					   &(size_t){ 0 }, &(struct pr_err){ 0 }),
+	CHECK_INT(store->ops->inbox_insert(
+			  store,
+			  &(struct pr_inbox_insert){ "g", ledger_statement(), false, events, 2 },
+			  &(size_t){ 0 }, &(struct pr_err){ 0 }),
 		  POSTROOM_OK);
 	CHECK_INT(ledger(), 2);
 	CHECK_STR(jobs_done(false), "");
@@ -174,7 +176,9 @@ TEST(D6_event_waits_behind_blocking_dead_letter_of_its_key)
 	CHECK(!events[0].waits && events[1].waits && !events[2].waits && !events[3].waits);
 	taken_in(PR_ORDER_DEAD, &later, 1);
 	CHECK(later.waits);
-	CHECK_INT(store->ops->inbox_insert(store, "g", ledger_statement(), PR_ORDER_DEAD, &other, 1,
+	CHECK_INT(store->ops->inbox_insert(store,
+					   &(struct pr_inbox_insert){ "g", ledger_statement(),
+								      PR_ORDER_DEAD, &other, 1 },
 					   &at, &err),
 		  POSTROOM_OK);
 	CHECK(!other.waits);
@@ -328,13 +332,13 @@ TEST(N2_statement_that_cannot_run_in_a_transaction_is_refused)
 	ledger_make();
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		pr_err_clear(&err);
-		CHECK_MSG(store->ops->check_statement(store, bad[i], &err) == POSTROOM_INVALID,
+		CHECK_MSG(pr_store_check_statement(store, bad[i], &err) == POSTROOM_INVALID,
 			  "\"%s\" was not refused: %d %s", bad[i], err.status, err.text);
 		CHECK(err.text[0]);
 	}
-	CHECK_MSG(store->ops->check_statement(store, ledger_statement(), &err) == POSTROOM_OK, "%s",
+	CHECK_MSG(pr_store_check_statement(store, ledger_statement(), &err) == POSTROOM_OK, "%s",
 		  err.text);
-	CHECK_MSG(store->ops->check_statement(store, "DELETE FROM ledger; -- all", &err) ==
+	CHECK_MSG(pr_store_check_statement(store, "DELETE FROM ledger; -- all", &err) ==
 			  POSTROOM_OK,
 		  "%s", err.text);
 	/* To check is not to run, and leaves nothing behind. */
@@ -352,7 +356,9 @@ TEST(N2_a_statement_that_ends_the_transaction_is_a_failure)
 		struct pr_err err = { 0 };
 		size_t at = 99;
 
-		CHECK_INT(store->ops->inbox_insert(store, "h", bad[i], false, &event, 1, &at, &err),
+		CHECK_INT(store->ops->inbox_insert(
+				  store, &(struct pr_inbox_insert){ "h", bad[i], false, &event, 1 },
+				  &at, &err),
 			  POSTROOM_TX_ABORTED);
 		CHECK_INT(at, 0);
 		CHECK_INT(number(app, "SELECT count(*) FROM postroom_inbox"), 0);
@@ -576,7 +582,9 @@ TEST(J3_statement_past_its_timeout_is_cancelled_and_rolled_back)
 	ledger_make();
 	job_submit("a", NULL);
 	CHECK_MSG(pr_store_open(&config, &hurried, &err) >= 0, "%s", err.text);
-	CHECK_INT(hurried->ops->inbox_insert(hurried, "h", ENDLESS, false, &event, 1, &at, &err),
+	CHECK_INT(hurried->ops->inbox_insert(
+			  hurried, &(struct pr_inbox_insert){ "h", ENDLESS, false, &event, 1 }, &at,
+			  &err),
 		  POSTROOM_TX_ABORTED);
 	CHECK_INT(at, 0);
 	JOBS(hurried, &batch);

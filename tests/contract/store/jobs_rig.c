@@ -17,7 +17,7 @@ void jobs_claim(postroom_store *by, struct postroom_batch *batch, struct pr_clai
 	claim.max_bytes = 1 << 20;
 	claim.lease_ms = 30000;
 	pr_batch_reset(batch);
-	CHECK_MSG(by->ops->claim(by, &pr_table_inbox, &claim, batch, &err) >= 0, "%s", err.text);
+	CHECK_MSG(pr_store_claim(by, &pr_table_inbox, &claim, batch, &err) >= 0, "%s", err.text);
 }
 
 const char *jobs_in(const struct postroom_batch *batch)
@@ -45,7 +45,8 @@ int jobs_settle(postroom_store *by, struct postroom_batch *batch, postroom_verdi
 		batch->items[i].retry_in_ms = -1;
 		batch->items[i].reason = verdict == POSTROOM_DELIVERED ? NULL : "no";
 	}
-	status = by->ops->settle(by, &pr_table_inbox, batch->items, batch->count, &policy, &err);
+	status = pr_store_settle(by, &pr_table_inbox,
+				 &(struct pr_settle){ batch->items, batch->count, &policy }, &err);
 	CHECK_MSG(status >= 0 || status == POSTROOM_LEASE_LOST, "%s", err.text);
 	return status;
 }
@@ -111,8 +112,10 @@ struct pr_incoming_event incoming(struct pr_incoming_event event)
 int inbox_insert(enum pr_insert_order order, struct pr_incoming_event *incoming_events,
 		 size_t count, size_t *ret_at, struct pr_err *err)
 {
-	return store->ops->inbox_insert(store, "h", ledger_statement(), order, incoming_events,
-					count, ret_at, err);
+	return store->ops->inbox_insert(
+		store,
+		&(struct pr_inbox_insert){ "h", ledger_statement(), order, incoming_events, count },
+		ret_at, err);
 }
 
 void taken_in(enum pr_insert_order order, struct pr_incoming_event *incoming_events, size_t count)

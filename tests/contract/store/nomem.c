@@ -28,13 +28,13 @@ bool must_fail(void)
 	return true;
 }
 
-static void arm(long n)
+static void fail_from(long n)
 {
 	countdown = n;
 	failed = false;
 }
 
-static void disarm(void)
+static void stop_failing(void)
 {
 	countdown = 0;
 }
@@ -154,9 +154,9 @@ static bool fail_at(const struct operation *op, long n)
 	make_world();
 	if (op->prepare)
 		op->prepare();
-	arm(n);
+	fail_from(n);
 	status = op->run();
-	disarm();
+	stop_failing();
 	if (status < 0) {
 		CHECK_MSG(failed, "%s: fails by itself: %d %s", op->name, status, message_of(op));
 		CHECK_MSG(status == POSTROOM_NOMEM || status == POSTROOM_TX_ABORTED ||

@@ -35,26 +35,26 @@ static int inbox_insert(void)
 	events[1].id = "f";
 	events[1].how = PR_INSERT_PENDING;
 	events[2].id = "g";
-	status = world.store->ops->inbox_insert(world.store, "h", EFFECT, true, events, 3, &at,
-						&err);
+	status = world.store->ops->inbox_insert(
+		world.store, &(struct pr_inbox_insert){ "h", EFFECT, true, events, 3 }, &at, &err);
 	CHECK(status < 0 || (events[2].waits && !events[0].waits && !events[0].duplicate));
 	return report(status, &err);
 }
 
-static void nothing_taken_in(void)
+static void nothing_inserted(void)
 {
 	CHECK_INT(number("SELECT count(*) FROM postroom_inbox"), 0);
 	CHECK_INT(number("SELECT count(*) FROM effects"), 0);
 }
 
-static void all_taken_in(void)
+static void all_inserted(void)
 {
 	CHECK_INT(number("SELECT count(*) FROM postroom_inbox"), 3);
 	CHECK_INT(number("SELECT count(*) FROM effects"), 1);
 }
 
 TORTURE(N2_no_memory_to_take_events_in, .prepare = make_effects, .run = inbox_insert, .stride = 7,
-	.unchanged = nothing_taken_in, .done = all_taken_in)
+	.unchanged = nothing_inserted, .done = all_inserted)
 
 static void claim_job(void)
 {
@@ -65,8 +65,8 @@ static void claim_job(void)
 
 	make_effects();
 	CHECK_INT(postroom_inbox_submit(world.box, "h", "c", "{\"n\": 1}", NULL), POSTROOM_OK);
-	CHECK_MSG(world.store->ops->claim(world.store, &pr_table_inbox, &claim, &batch, &err) >= 0,
-		  "%s", err.text);
+	CHECK_MSG(pr_store_claim(world.store, &pr_table_inbox, &claim, &batch, &err) >= 0, "%s",
+		  err.text);
 	CHECK_INT(batch.count, 1);
 }
 

@@ -84,10 +84,10 @@ static int collect(void)
 {
 	struct pr_gauges gauges;
 	int seen = 0;
-	int status = pr_store_collect(world.store, 100, &gauges, check_topic, &seen,
-				      &world.store->err);
+	int status = world.store->ops->collect(world.store, 200, &gauges, check_topic, &seen,
+					       &world.store->err);
 
-	CHECK(status < 0 || (seen == 1 && gauges.dead == 2));
+	CHECK(status < 0 || (seen == 1 && gauges.dead == 2 && gauges.dead_since_us > 0));
 	return status;
 }
 
@@ -110,14 +110,19 @@ static int leases(void)
 
 TORTURE(M1_leases_without_memory_fail_cleanly, .prepare = insert_dead, .run = leases)
 
-static int tidy(void)
+static int purge_attempts(void)
 {
-	int64_t gone = -1;
-	int status = world.store->ops->tidy_attempts(world.store, &pr_table_outbox, 10, &gone,
-						     &world.store->err);
+	int64_t purged = -1;
+	int status = world.store->ops->purge(
+		world.store,
+		&(struct pr_purge){ .of = PR_PURGE_ATTEMPTS,
+				    .filter = POSTROOM_FILTER(.table = POSTROOM_OUTBOX),
+				    .limit = 10 },
+		&purged, &world.store->err);
 
-	CHECK(status < 0 || gone == 0);
+	CHECK(status < 0 || purged == 0);
 	return status;
 }
 
-TORTURE(X2_purge_of_attempts_without_memory_fails_cleanly, .prepare = insert_dead, .run = tidy)
+TORTURE(X2_purge_of_attempts_without_memory_fails_cleanly, .prepare = insert_dead,
+	.run = purge_attempts)

@@ -217,9 +217,17 @@ TEST(X1_message_with_future_timestamp_is_retried_and_purged)
 	CHECK_INT(rows(NULL), 1);
 	sql(app, "INSERT INTO postroom_dedupe (namespace, topic, dedupe_key, id, created_at) "
 		 "SELECT namespace, topic, 'k', id, created_at FROM postroom_outbox");
-	CHECK(store->ops->forget(store, 1, 10, false, &done, &err) >= 0);
+	CHECK(store->ops->purge(store,
+				&(struct pr_purge){ .of = PR_PURGE_DEDUPE_KEYS,
+						    .filter = POSTROOM_FILTER(.older_than_ms = 1),
+						    .limit = 10 },
+				&done, &err) >= 0);
 	CHECK_INT(done, 0);
-	CHECK(store->ops->forget(store, 0, 10, false, &done, &err) >= 0);
+	CHECK(store->ops->purge(store,
+				&(struct pr_purge){ .of = PR_PURGE_DEDUPE_KEYS,
+						    .filter = POSTROOM_FILTER(.older_than_ms = 0),
+						    .limit = 10 },
+				&done, &err) >= 0);
 	CHECK_INT(done, 1);
 }
 
@@ -363,8 +371,14 @@ static int64_t forget(int64_t older_than_ms)
 	struct pr_err err = { 0 };
 	int64_t done = -1;
 
-	CHECK_MSG(store->ops->forget(store, older_than_ms, 10, false, &done, &err) >= 0, "%s",
-		  err.text);
+	CHECK_MSG(
+		store->ops->purge(store,
+				  &(struct pr_purge){
+					  .of = PR_PURGE_DEDUPE_KEYS,
+					  .filter = POSTROOM_FILTER(.older_than_ms = older_than_ms),
+					  .limit = 10 },
+				  &done, &err) >= 0,
+		"%s", err.text);
 	return done;
 }
 

@@ -341,8 +341,7 @@ TEST(A4_settle_and_claim_settles_one_batch_and_claims_next)
 
 	for (int i = 0; i < 9; i++)
 		PUT(.topic = "t", .payload = "1");
-	CHECK_INT(store->ops->claim(store, &pr_table_outbox, &claim, &batches[0], &err),
-		  POSTROOM_OK);
+	CHECK_INT(pr_store_claim(store, &pr_table_outbox, &claim, &batches[0], &err), POSTROOM_OK);
 	for (int settle_and_claim = 0; seen < 9; settle_and_claim++) {
 		struct postroom_batch *now = &batches[settle_and_claim % 2],
 				      *next = &batches[(settle_and_claim + 1) % 2];
@@ -352,13 +351,15 @@ TEST(A4_settle_and_claim_settles_one_batch_and_claims_next)
 			now->items[i].verdict = POSTROOM_DELIVERED;
 		pr_batch_reset(next);
 		if (now->count == 0) {
-			CHECK_INT(store->ops->claim(store, &pr_table_outbox, &claim, next, &err),
+			CHECK_INT(pr_store_claim(store, &pr_table_outbox, &claim, next, &err),
 				  POSTROOM_OK);
 			continue;
 		}
 		seen += now->count;
-		CHECK_INT(store->ops->settle_and_claim(store, &pr_table_outbox, now->items,
-						       now->count, &policy, &claim, next, &err),
+		CHECK_INT(store->ops->settle_and_claim(
+				  store, &pr_table_outbox,
+				  &(struct pr_settle){ now->items, now->count, &policy }, &claim,
+				  next, &err),
 			  POSTROOM_OK);
 		CHECK_INT(rows("delivered"), (int64_t)seen);
 		CHECK_INT(rows("processing"), (int64_t)next->count);

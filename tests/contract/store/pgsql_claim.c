@@ -79,7 +79,7 @@ PGSQL_TEST(C2_a_lease_inside_a_transaction_is_counted_from_the_clock)
 	PQclear(PQexec(conn_of_store(store), "SELECT 1"));
 	before = database_now_us(app);
 	batch = CLAIM(.lease_ms = 60000);
-	CHECK_INT(store->ops->commit(store, &err), POSTROOM_OK);
+	CHECK_INT(store->ops->end(store, POSTROOM_OK, &err), POSTROOM_OK);
 	CHECK(time_of(app, "locked_until", "true") >= before + 60000000);
 	CHECK(time_of(app, "last_attempt_at", "true") >= before);
 	CHECK_INT(store->ops->begin(store, &err), POSTROOM_OK);
@@ -89,7 +89,7 @@ PGSQL_TEST(C2_a_lease_inside_a_transaction_is_counted_from_the_clock)
 	only_item(batch)->verdict = POSTROOM_FAILED;
 	only_item(batch)->retry_in_ms = 5000;
 	CHECK_INT(postroom_settle(store, batch, only_item(batch), 1), POSTROOM_OK);
-	CHECK_INT(store->ops->commit(store, &err), POSTROOM_OK);
+	CHECK_INT(store->ops->end(store, POSTROOM_OK, &err), POSTROOM_OK);
 	CHECK(time_of(app, "next_attempt_at", "true") >= before + 5000000);
 	postroom_batch_free(batch);
 }
@@ -128,17 +128,19 @@ static void settle_unread(const struct pr_stop *stop, int64_t answer_ms, struct 
 	fill(COUNT, "", "");
 	CHECK_INT(pr_store_open(&(struct pr_store_config){ .url = url, .stop = stop }, &stuck, err),
 		  POSTROOM_OK);
-	CHECK_INT(stuck->ops->claim(stuck, &pr_table_outbox, &claim, &batch, err), POSTROOM_OK);
+	CHECK_INT(pr_store_claim(stuck, &pr_table_outbox, &claim, &batch, err), POSTROOM_OK);
 	CHECK_INT(batch.count, COUNT);
 	for (size_t i = 0; i < COUNT; i++)
 		batch.items[i].verdict = POSTROOM_DELIVERED;
 	/* The first settle prepares all statements. */
-	CHECK_INT(stuck->ops->settle(stuck, &pr_table_outbox, batch.items, 1, &policy, err),
+	CHECK_INT(pr_store_settle(stuck, &pr_table_outbox,
+				  &(struct pr_settle){ batch.items, 1, &policy }, err),
 		  POSTROOM_OK);
 	pgsql_store(stuck)->answer_ms = answer_ms;
 	pid = PQbackendPID(conn_of_store(stuck));
 	CHECK_INT(kill(pid, SIGSTOP), 0);
-	stuck->ops->settle(stuck, &pr_table_outbox, batch.items + 1, COUNT - 1, &policy, err);
+	pr_store_settle(stuck, &pr_table_outbox,
+			&(struct pr_settle){ batch.items + 1, COUNT - 1, &policy }, err);
 	CHECK_INT(kill(pid, SIGCONT), 0);
 	pr_batch_release(&batch);
 	pr_store_close(stuck);
@@ -283,8 +285,7 @@ PGSQL_TEST(C1_every_settle_and_claim_brings_a_batch_in_a_uniform_backlog)
 	int of_key = 0;
 
 	fill(300, "", "");
-	CHECK_INT(store->ops->claim(store, &pr_table_outbox, &claim, &batches[0], &err),
-		  POSTROOM_OK);
+	CHECK_INT(pr_store_claim(store, &pr_table_outbox, &claim, &batches[0], &err), POSTROOM_OK);
 	for (int settle_and_claim = 0; settle_and_claim < 20; settle_and_claim++) {
 		struct postroom_batch *now = &batches[settle_and_claim % 2],
 				      *next = &batches[(settle_and_claim + 1) % 2];
@@ -294,9 +295,10 @@ PGSQL_TEST(C1_every_settle_and_claim_brings_a_batch_in_a_uniform_backlog)
 		for (size_t i = 0; i < now->count; i++)
 			now->items[i].verdict = POSTROOM_DELIVERED;
 		pr_batch_reset(next);
-		CHECK_MSG(store->ops->settle_and_claim(store, &pr_table_outbox, now->items,
-						       now->count, &policy, &claim, next,
-						       &err) == POSTROOM_OK,
+		CHECK_MSG(store->ops->settle_and_claim(
+				  store, &pr_table_outbox,
+				  &(struct pr_settle){ now->items, now->count, &policy }, &claim,
+				  next, &err) == POSTROOM_OK,
 			  "%s", err.text);
 		CHECK(next->count > 0);
 		CHECK(next->count <= 10);

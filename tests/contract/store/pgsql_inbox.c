@@ -178,8 +178,10 @@ static void *consume(void *context)
 	struct consumer *by = context;
 	struct pr_err err = { 0 };
 	size_t at;
-	int status = by->store->ops->inbox_insert(by->store, "h", ledger_statement(), PR_ORDER_NONE,
-						  by->events, 3, &at, &err);
+	int status = by->store->ops->inbox_insert(
+		by->store,
+		&(struct pr_inbox_insert){ "h", ledger_statement(), PR_ORDER_NONE, by->events, 3 },
+		&at, &err);
 
 	CHECK_MSG(status == POSTROOM_OK, "%d %s", status, err.text);
 	return NULL;

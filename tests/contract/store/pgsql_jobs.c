@@ -16,7 +16,9 @@
 static int take_in_with(const char *statement, bool ordered, struct pr_incoming_event *events,
 			size_t count, size_t *ret_at, struct pr_err *err)
 {
-	return store->ops->inbox_insert(store, "h", statement, ordered, events, count, ret_at, err);
+	return store->ops->inbox_insert(
+		store, &(struct pr_inbox_insert){ "h", statement, ordered, events, count }, ret_at,
+		err);
 }
 
 static void taken_in_with(const char *statement, bool ordered, const char *id)
@@ -79,7 +81,7 @@ PGSQL_TEST(N2_refused_statement_is_reported_with_reason)
 		{ "/* nothing", "is empty" },
 		{ "$2", "begins with \"$\"" },
 		{ "DO 'BEGIN END'", "INSERT, UPDATE, DELETE" },
-		{ "SELECT 1; COMMIT", "more than one" },
+		{ "SELECT 1; COMMIT", "consists of several" },
 		{ "SELECT $8::int", "$8" },
 		{ "SELECT $8::int", "$7 correlation_id" },
 		{ "SELECT nothing", "character 8" },
@@ -88,13 +90,13 @@ PGSQL_TEST(N2_refused_statement_is_reported_with_reason)
 	struct pr_err err = { 0 };
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		CHECK_INT(store->ops->check_statement(store, bad[i].statement, &err),
+		CHECK_INT(pr_store_check_statement(store, bad[i].statement, &err),
 			  POSTROOM_INVALID);
 		CHECK_CONTAINS(err.text, bad[i].part);
 		CHECK_CONTAINS(err.text, "the handler's statement");
 		CHECK(!strstr(err.text, "migrate"));
 	}
-	CHECK_INT(store->ops->check_statement(store, "/* a */ (SELECT 1) -- b", &err), POSTROOM_OK);
+	CHECK_INT(pr_store_check_statement(store, "/* a */ (SELECT 1) -- b", &err), POSTROOM_OK);
 }
 
 PGSQL_TEST(N2_parameters_have_their_types)
@@ -248,9 +250,11 @@ static void settle_and_claim(struct postroom_batch *now, bool reclaim_expired,
 	for (size_t i = 0; i < now->count; i++)
 		now->items[i].verdict = POSTROOM_DELIVERED;
 	pr_batch_reset(next);
-	CHECK_MSG(store->ops->settle_and_claim(store, &pr_table_inbox, now->items, now->count,
-					       &policy, &claim, next, &err) == POSTROOM_OK,
-		  "%s", err.text);
+	CHECK_MSG(
+		store->ops->settle_and_claim(store, &pr_table_inbox,
+					     &(struct pr_settle){ now->items, now->count, &policy },
+					     &claim, next, &err) == POSTROOM_OK,
+		"%s", err.text);
 }
 
 /* Independent of the outbox's kind of lease. */
@@ -358,7 +362,7 @@ PGSQL_TEST(N2_pooled_connection_keeps_no_session_state)
 
 	ledger_make();
 	pgsql_store(store)->pooled = true;
-	CHECK_INT(store->ops->check_statement(store, "SELECT $6::int", &err), POSTROOM_INVALID);
+	CHECK_INT(pr_store_check_statement(store, "SELECT $6::int", &err), POSTROOM_INVALID);
 	CHECK_MSG(take_in_with(ledger_statement(), true, events, 3, &at, &err) == POSTROOM_OK, "%s",
 		  err.text);
 	JOBS(store, &batch, .limit = 1);
@@ -440,7 +444,7 @@ static bool notifies(const char *sql_text)
 	PGnotify *received;
 	bool notified = false;
 
-	sql(app, "SELECT setval('postroom_inbox_sleepers', "
+	sql(app, "SELECT setval('postroom_inbox_notify_until', "
 		 "(extract(epoch FROM clock_timestamp()) * 1000)::bigint + 3600000)");
 	sql(app, "%s", sql_text);
 	sql(app, "SELECT 1");
@@ -460,7 +464,7 @@ PGSQL_TEST(D3_only_pending_inbox_rows_notify)
 	CHECK(!notifies("INSERT INTO postroom_inbox (id, handler_name, status) "
 			"VALUES ('d', 'h', 'completed')"));
 	CHECK(!notifies("INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')"));
-	sql(app, "SELECT setval('postroom_inbox_sleepers', 1)");
+	sql(app, "SELECT setval('postroom_inbox_notify_until', 1)");
 	sql(app, "SELECT postroom_inbox_submit('h', 'e')");
 	CHECK(!PQnotifies(conn_of(app)));
 }
@@ -525,8 +529,10 @@ static void work_as(postroom_store *worker)
 	size_t at;
 	bool any;
 
-	CHECK_MSG(worker->ops->inbox_insert(worker, "h", ledger_statement(), true, events, 4, &at,
-					    &err) >= 0,
+	CHECK_MSG(worker->ops->inbox_insert(
+			  worker,
+			  &(struct pr_inbox_insert){ "h", ledger_statement(), true, events, 4 },
+			  &at, &err) >= 0,
 		  "%s", err.text);
 	JOBS(worker, &batch, .limit = 1, .reclaim_expired = true);
 	CHECK_STR(jobs_in(&batch), "a ");

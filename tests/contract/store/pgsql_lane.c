@@ -16,7 +16,7 @@ static enum pr_lease_kind change_to(enum pr_lease_kind kind)
 
 	CHECK_MSG(pr_store_open(&(struct pr_store_config){ .url = url }, &changed, &err) >= 0, "%s",
 		  err.text);
-	CHECK_MSG(changed->ops->lease(changed, &kind, &kind, &err) >= 0, "%s", err.text);
+	CHECK_MSG(pr_store_lease_kind(changed, &kind, &kind, &err) >= 0, "%s", err.text);
 	pr_store_close(changed);
 	return kind;
 }
@@ -101,14 +101,14 @@ LANE_TEST(D6_messages_in_flight_elsewhere_hide_no_free_lane)
 	struct pr_err err = { 0 };
 
 	/* A look into all lanes, so that it may go by what it has found. */
-	CHECK_INT(other->ops->claim(other, &pr_table_outbox, &claim, &batch, &err), POSTROOM_OK);
+	CHECK_INT(pr_store_claim(other, &pr_table_outbox, &claim, &batch, &err), POSTROOM_OK);
 	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) "
 		 "SELECT n * 64, 't', '1' FROM generate_series(1, 40) AS n");
 	postroom_batch_free(CLAIM(.limit = 40));
 	CHECK_INT(rows("processing"), 40);
 	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) VALUES (62, 't', '1')");
 	CHECK(pgsql_store(other)->fast_path);
-	CHECK_INT(other->ops->claim(other, &pr_table_outbox, &claim, &batch, &err), POSTROOM_OK);
+	CHECK_INT(pr_store_claim(other, &pr_table_outbox, &claim, &batch, &err), POSTROOM_OK);
 	CHECK(pgsql_store(other)->slots[0][PG_CLAIM_FAST].prepared);
 	CHECK_INT(batch.count, 1);
 	CHECK_INT(batch.items[0].seq, 62);
@@ -128,15 +128,17 @@ PGSQL_TEST(C7_new_lease_kind_is_detected_while_only_retries_are_claimed)
 
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, apart) "
 		 "SELECT 'again', '1', 1 FROM generate_series(1, 40)");
-	CHECK_MSG(store->ops->claim(store, &pr_table_outbox, &claim, &first, &err) >= 0, "%s",
+	CHECK_MSG(pr_store_claim(store, &pr_table_outbox, &claim, &first, &err) >= 0, "%s",
 		  err.text);
 	CHECK_INT(first.count, 10);
 	CHECK_INT(change_to(PR_LEASE_LANE), PR_LEASE_LANE);
 	for (size_t i = 0; i < first.count; i++)
 		first.items[i].verdict = POSTROOM_DELIVERED;
 	claim.reclaim_expired = true;
-	CHECK_MSG(store->ops->settle_and_claim(store, &pr_table_outbox, first.items, first.count,
-					       &policy, &claim, &next, &err) >= 0,
+	CHECK_MSG(store->ops->settle_and_claim(
+			  store, &pr_table_outbox,
+			  &(struct pr_settle){ first.items, first.count, &policy }, &claim, &next,
+			  &err) >= 0,
 		  "%s", err.text);
 	CHECK_INT(pgsql_store(store)->kind, PR_LEASE_LANE);
 	pr_batch_release(&first);
@@ -235,7 +237,7 @@ LANE_TEST(C7_second_concurrent_change_of_lease_kind_is_refused)
 	CHECK_INT(pthread_create(&thread, NULL, change_to_rows, NULL), 0);
 	while (number(app, "SELECT count(*) FROM postroom_lanes WHERE lease = 'row'") == 0)
 		continue;
-	CHECK_INT(store->ops->lease(store, &kind, &kind, &err), POSTROOM_BUSY);
+	CHECK_INT(pr_store_lease_kind(store, &kind, &kind, &err), POSTROOM_BUSY);
 	CHECK_CONTAINS(err.text, "another process is changing it");
 	CHECK_INT(postroom_ack(store, batch, items_of(batch, 2), 2), POSTROOM_OK);
 	postroom_batch_free(batch);
@@ -253,7 +255,7 @@ PGSQL_TEST(C7_change_of_lease_kind_creates_missing_indexes)
 		 "'BEGIN DROP INDEX postroom_outbox_lane; RETURN NULL; END'");
 	sql(app, "CREATE TRIGGER drop_it AFTER UPDATE ON postroom_lanes "
 		 "FOR EACH STATEMENT EXECUTE FUNCTION drop_it()");
-	CHECK_MSG(store->ops->lease(store, &kind, &kind, &err) >= 0, "%s", err.text);
+	CHECK_MSG(pr_store_lease_kind(store, &kind, &kind, &err) >= 0, "%s", err.text);
 	CHECK_INT(number(app, "SELECT count(*) FROM pg_index WHERE indisvalid AND "
 			      "indexrelid = to_regclass('postroom_outbox_lane')"),
 		  1);
@@ -307,8 +309,7 @@ static void *claim_some(void *context)
 	struct claimer *claimer = context;
 	struct pr_err err = { 0 };
 
-	CHECK_MSG(claimer->by->ops->claim(claimer->by, &pr_table_outbox, &some, &claimer->batch,
-					  &err) >= 0,
+	CHECK_MSG(pr_store_claim(claimer->by, &pr_table_outbox, &some, &claimer->batch, &err) >= 0,
 		  "%s", err.text);
 	return NULL;
 }
@@ -439,7 +440,7 @@ static size_t claim_from_few(void)
 	scope_low_water->fast_path = scope_low_water->no_blockers = scope_low_water->low_water.len >
 								    0;
 	scope_low_water->blockers_until_us = 0;
-	CHECK_MSG(store->ops->claim(store, &pr_table_outbox, &some, &batch, &err) >= 0, "%s",
+	CHECK_MSG(pr_store_claim(store, &pr_table_outbox, &some, &batch, &err) >= 0, "%s",
 		  err.text);
 	count = batch.count;
 	pr_batch_release(&batch);

@@ -52,15 +52,17 @@ LANE_TEST(A1_settle_and_claim_settles_messages_moved_by_rewrite)
 	struct pr_err err = { 0 };
 
 	put_some(20, NULL);
-	CHECK_MSG(store->ops->claim(store, &pr_table_outbox, &claim, &first, &err) >= 0, "%s",
+	CHECK_MSG(pr_store_claim(store, &pr_table_outbox, &claim, &first, &err) >= 0, "%s",
 		  err.text);
 	CHECK_INT(first.count, 10);
 	sql(app, "CREATE INDEX shuffled ON postroom_outbox (md5(id::text))");
 	sql(app, "CLUSTER postroom_outbox USING shuffled");
 	for (size_t i = 0; i < first.count; i++)
 		first.items[i].verdict = POSTROOM_DELIVERED;
-	CHECK_MSG(store->ops->settle_and_claim(store, &pr_table_outbox, first.items, first.count,
-					       &policy, &claim, &next, &err) >= 0,
+	CHECK_MSG(store->ops->settle_and_claim(
+			  store, &pr_table_outbox,
+			  &(struct pr_settle){ first.items, first.count, &policy }, &claim, &next,
+			  &err) >= 0,
 		  "%s", err.text);
 	CHECK_INT(next.count, 10);
 	CHECK_INT(rows("delivered"), 10);
@@ -151,7 +153,8 @@ static void *settle_three(void *context)
 		items[i].verdict = POSTROOM_DELIVERED;
 	if (settler->one_fails)
 		items[0].verdict = POSTROOM_FAILED;
-	settler->status = store->ops->settle(store, &pr_table_outbox, items, 3, &policy, &err);
+	settler->status = pr_store_settle(store, &pr_table_outbox,
+					  &(struct pr_settle){ items, 3, &policy }, &err);
 	return NULL;
 }
 
@@ -241,8 +244,9 @@ LANE_TEST(X2_without_retention_message_that_had_failed_is_deleted_too)
 		postroom_batch *batch = claim_one();
 
 		only_item(batch)->verdict = i == 0 ? POSTROOM_FAILED : POSTROOM_DELIVERED;
-		CHECK_INT(store->ops->settle(store, &pr_table_outbox, only_item(batch), 1, &policy,
-					     &err),
+		CHECK_INT(pr_store_settle(store, &pr_table_outbox,
+					  &(struct pr_settle){ only_item(batch), 1, &policy },
+					  &err),
 			  POSTROOM_OK);
 		postroom_batch_free(batch);
 		MAKE_DUE();

@@ -144,7 +144,7 @@ LANE_TEST(C7_change_of_lease_kind_resets_low_water_marks)
 
 	while (lowest_low_water() == 0)
 		deliver_many();
-	CHECK_MSG(store->ops->lease(store, &kind, &kind, &err) >= 0, "%s", err.text);
+	CHECK_MSG(pr_store_lease_kind(store, &kind, &kind, &err) >= 0, "%s", err.text);
 	CHECK_INT(number(app, "SELECT max(floor) FROM postroom_lanes"), 0);
 }
 
@@ -289,12 +289,13 @@ static void take_turn(struct postroom_batch *now, struct postroom_batch *next, b
 	sql(app, "INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1'), ('t', '2')");
 	pr_batch_reset(next);
 	if (now->count > 0)
-		CHECK_MSG(store->ops->settle_and_claim(store, &pr_table_outbox, now->items,
-						       now->count, &policy, &claim, next,
-						       &err) >= 0,
+		CHECK_MSG(store->ops->settle_and_claim(
+				  store, &pr_table_outbox,
+				  &(struct pr_settle){ now->items, now->count, &policy }, &claim,
+				  next, &err) >= 0,
 			  "%s", err.text);
 	else
-		CHECK_MSG(store->ops->claim(store, &pr_table_outbox, &claim, next, &err) >= 0, "%s",
+		CHECK_MSG(pr_store_claim(store, &pr_table_outbox, &claim, next, &err) >= 0, "%s",
 			  err.text);
 }
 

@@ -25,7 +25,7 @@ static void migrate(struct postroom_store *in)
 	struct pr_err err = { 0 };
 
 	CHECK_MSG(in->ops->migrate(in, NULL, NULL, &err) >= 0, "%s", err.text);
-	CHECK_MSG(in->ops->check_schema(in, &err) >= 0, "%s", err.text);
+	CHECK_MSG(in->ops->check_schema(in, PR_SCHEMA_COMPLETE, &err) >= 0, "%s", err.text);
 }
 
 static void *migrate_in_thread(void *context)
@@ -200,7 +200,7 @@ static void check_schema(const char *schema)
 					},
 					2, NULL),
 		  POSTROOM_OK);
-	CHECK_INT(in->ops->commit(in, &err), POSTROOM_OK);
+	CHECK_INT(in->ops->end(in, POSTROOM_OK, &err), POSTROOM_OK);
 	batch = claim_from(in, POSTROOM_CLAIM(0));
 	CHECK_STR(items_of(batch, 2)[0].id, receipt.id);
 	CHECK_INT(postroom_renew(in, batch, items_of(batch, 2), 2), POSTROOM_OK);

@@ -47,7 +47,7 @@ TEST_ON_PGSQL(D3_busy_worker_drains_its_notifications)
 
 static int64_t announced(void)
 {
-	return number(app, "SELECT last_value FROM postroom_sleepers");
+	return number(app, "SELECT last_value FROM postroom_notify_until");
 }
 
 /* Until a sleep of minutes is announced that is not the one before. */
@@ -55,7 +55,7 @@ static int64_t await_announcement(int64_t before)
 {
 	while (announced() <= before ||
 	       number(app, "SELECT (last_value > extract(epoch FROM clock_timestamp()) * 1000 "
-			   "+ 60000)::int FROM postroom_sleepers") == 0)
+			   "+ 60000)::int FROM postroom_notify_until") == 0)
 		usleep(1000);
 	return announced();
 }

@@ -26,7 +26,7 @@ static void compare(const char *got, const char *expected, const char *doing)
 	CHECK_MSG(strcmp(got, expected) == 0, "%s: \"%s\" instead of \"%s\"", doing, got, expected);
 }
 
-/* The payloads, one digit each, of what a store with these rules claims; it is given back. */
+/* The payloads, one digit each, of the messages that a store with these rules claims and releases. */
 static const char *claimed(const struct pr_rules *rules)
 {
 	static char seen[1000];
@@ -58,8 +58,8 @@ static struct pr_unrouted unrouted(const struct pr_rules *rules, int32_t limit)
 	struct pr_unrouted found = { 0 };
 	struct pr_err err = { 0 };
 
-	CHECK_MSG(own->ops->unrouted(own, &pr_table_outbox, &(struct pr_scope){ 0 }, limit, &found,
-				     &err) >= 0,
+	CHECK_MSG(pr_store_unrouted(own, &pr_table_outbox, &(struct pr_scope){ 0 }, limit, &found,
+				    &err) >= 0,
 		  "%s", err.text);
 	pr_store_close(own);
 	return found;

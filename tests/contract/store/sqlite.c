@@ -73,7 +73,7 @@ static void watch_end(void)
 	watch.on = false;
 }
 
-static void forget_statements(void)
+static void finalize_statements(void)
 {
 	while (watch.count > 0)
 		free(watch.statements[--watch.count]);
@@ -101,7 +101,7 @@ static void check_plans(void)
 		sqlite3_finalize(stmt);
 		sqlite3_free(explain);
 	}
-	forget_statements();
+	finalize_statements();
 }
 
 static void fill(const char *status, int64_t count, const char *more_columns,
@@ -190,16 +190,16 @@ static int64_t steps_of_a_pass(postroom_store *watched)
 	items_of(batch, 0);
 	postroom_batch_free(batch);
 	watch_end();
-	forget_statements();
+	finalize_statements();
 	return watch.steps;
 }
 
-static int64_t steps_of_a_look(postroom_store *watched, const char *topic)
+static int64_t steps_of_a_scan(postroom_store *watched, const char *topic)
 {
 	watch_begin();
 	postroom_batch_free(claim_from(watched, POSTROOM_CLAIM(.topic = topic, .limit = 1)));
 	watch_end();
-	forget_statements();
+	finalize_statements();
 	return watch.steps;
 }
 
@@ -258,15 +258,15 @@ SQLITE_TEST(C6_messages_of_other_sinks_do_not_slow_down_scans)
 	postroom_store *watched = open_watched();
 	int64_t empty, full;
 
-	steps_of_a_look(watched, "own");
-	empty = steps_of_a_look(watched, "own");
+	steps_of_a_scan(watched, "own");
+	empty = steps_of_a_scan(watched, "own");
 	fill("pending", soak(20000, 1000000), "", "");
 	find_it_slow(watched, &own);
-	full = steps_of_a_look(watched, "own");
+	full = steps_of_a_scan(watched, "own");
 	/* A few, to update the low-water mark, and none for each message. */
 	CHECK_MSG(full <= empty * 2, "%lld steps beside others' messages, %lld without",
 		  (long long)full, (long long)empty);
-	CHECK(steps_of_a_look(watched, "t") > full);
+	CHECK(steps_of_a_scan(watched, "t") > full);
 	postroom_store_close(watched);
 }
 
@@ -374,13 +374,15 @@ SQLITE_TEST(A4_settle_and_claim_that_cannot_claim_settles_nothing)
 	item->verdict = POSTROOM_DELIVERED;
 	sql(app, "CREATE TRIGGER refuse BEFORE UPDATE ON postroom_outbox"
 		 " WHEN NEW.status = 'processing' BEGIN SELECT RAISE(ABORT, 'not now'); END");
-	CHECK(store->ops->settle_and_claim(store, &pr_table_outbox, item, 1, &policy, &claim, &next,
+	CHECK(store->ops->settle_and_claim(store, &pr_table_outbox,
+					   &(struct pr_settle){ item, 1, &policy }, &claim, &next,
 					   &err) < 0);
 	CHECK_CONTAINS(err.text, "not now");
 	CHECK_INT(next.count, 0);
 	CHECK_INT(rows("delivered"), 0);
 	sql(app, "DROP TRIGGER refuse");
-	CHECK_INT(store->ops->settle_and_claim(store, &pr_table_outbox, item, 1, &policy, &claim,
+	CHECK_INT(store->ops->settle_and_claim(store, &pr_table_outbox,
+					       &(struct pr_settle){ item, 1, &policy }, &claim,
 					       &next, &err),
 		  POSTROOM_OK);
 	CHECK_INT(rows("delivered"), 1);
@@ -407,7 +409,8 @@ SQLITE_TEST(A4_settle_and_claim_reports_lost_lease_and_continues)
 	items = items_of(batch, 2);
 	items[0].verdict = items[1].verdict = POSTROOM_DELIVERED;
 	sql(app, "UPDATE postroom_outbox SET claims = claims + 1 WHERE dedupe_key = 'a'");
-	CHECK_INT(store->ops->settle_and_claim(store, &pr_table_outbox, items, 2, &policy, &claim,
+	CHECK_INT(store->ops->settle_and_claim(store, &pr_table_outbox,
+					       &(struct pr_settle){ items, 2, &policy }, &claim,
 					       &next, &err),
 		  POSTROOM_LEASE_LOST);
 	CHECK_INT(items[0].settled, POSTROOM_LEASE_LOST);
@@ -435,9 +438,10 @@ SQLITE_TEST(C7_lanes_are_refused_with_a_reason)
 	enum pr_lease_kind kind = PR_LEASE_LANE;
 	struct pr_err err = { 0 };
 
-	CHECK_INT(store->ops->lease(store, &kind, &kind, &err), POSTROOM_INVALID);
-	CHECK_CONTAINS(err.text, "one writer");
-	CHECK_INT(store->ops->lease(store, NULL, &kind, &err), POSTROOM_OK);
+	CHECK_INT(pr_store_lease_kind(store, &kind, &kind, &err), POSTROOM_INVALID);
+	CHECK_CONTAINS(err.text, "always leased by row");
+	CHECK_CONTAINS(err.text, "only PostgreSQL");
+	CHECK_INT(pr_store_lease_kind(store, NULL, &kind, &err), POSTROOM_OK);
 	CHECK_INT(kind, PR_LEASE_ROW);
 }
 

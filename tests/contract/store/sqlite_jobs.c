@@ -18,7 +18,9 @@ static const char *failing(const char *statement)
 	size_t at = 99;
 
 	pr_err_clear(&err);
-	CHECK_INT(store->ops->inbox_insert(store, "h", statement, false, events, 3, &at, &err),
+	CHECK_INT(store->ops->inbox_insert(
+			  store, &(struct pr_inbox_insert){ "h", statement, false, events, 3 }, &at,
+			  &err),
 		  POSTROOM_TX_ABORTED);
 	CHECK_INT(at, 1);
 	CHECK_INT(number(app, "SELECT count(*) FROM postroom_inbox"), 0);
@@ -52,8 +54,11 @@ SQLITE_TEST(N2_error_at_commit_is_a_failure_of_the_statement)
 	CHECK_INT(
 		sqlite3_exec(sqlite_store(store)->db, "PRAGMA foreign_keys = ON", NULL, NULL, NULL),
 		SQLITE_OK);
-	CHECK_INT(store->ops->inbox_insert(store, "h", "INSERT INTO children VALUES ('none')",
-					   false, events, 4, &at, &err),
+	CHECK_INT(store->ops->inbox_insert(
+			  store,
+			  &(struct pr_inbox_insert){ "h", "INSERT INTO children VALUES ('none')",
+						     false, events, 4 },
+			  &at, &err),
 		  POSTROOM_TX_ABORTED);
 	CHECK_INT(at, 1);
 	CHECK_CONTAINS(err.text, "FOREIGN KEY");
@@ -76,7 +81,9 @@ SQLITE_TEST(N2_failed_commit_without_statements_is_attributed_to_first_event)
 	CHECK_INT(
 		sqlite3_exec(sqlite_store(store)->db, "PRAGMA foreign_keys = ON", NULL, NULL, NULL),
 		SQLITE_OK);
-	CHECK_INT(store->ops->inbox_insert(store, "h", NULL, false, events, 2, &at, &err),
+	CHECK_INT(store->ops->inbox_insert(store,
+					   &(struct pr_inbox_insert){ "h", NULL, false, events, 2 },
+					   &at, &err),
 		  POSTROOM_TX_ABORTED);
 	CHECK_INT(at, 0);
 }
@@ -91,9 +98,12 @@ SQLITE_TEST(N2_full_database_is_not_blamed_on_an_event)
 	CHECK_INT(sqlite3_exec(sqlite_store(store)->db, "PRAGMA max_page_count = 100", NULL, NULL,
 			       NULL),
 		  SQLITE_OK);
-	CHECK_INT(store->ops->inbox_insert(store, "h",
-					   "INSERT INTO effects VALUES (zeroblob(9000000))", false,
-					   &event, 1, &at, &err),
+	CHECK_INT(store->ops->inbox_insert(store,
+					   &(struct pr_inbox_insert){
+						   "h",
+						   "INSERT INTO effects VALUES (zeroblob(9000000))",
+						   false, &event, 1 },
+					   &at, &err),
 		  POSTROOM_DATABASE);
 	CHECK_CONTAINS(err.text, "full");
 	CHECK_INT(at, 99);
@@ -106,8 +116,8 @@ SQLITE_TEST(N2_refused_statement_is_reported_with_its_fault)
 		const char *statement, *part;
 	} bad[] = {
 		{ "", "is empty" },
-		{ "SELECT 1; SELECT 2", "more than one" },
-		{ "SELECT 1; nonsense", "more than one" },
+		{ "SELECT 1; SELECT 2", "consists of several" },
+		{ "SELECT 1; nonsense", "consists of several" },
 		{ "SELECT ?8", "seven" },
 		{ "SELECT $2", "?1 payload" },
 		{ "SELECT :payload", "?1 payload" },
@@ -124,11 +134,11 @@ SQLITE_TEST(N2_refused_statement_is_reported_with_its_fault)
 	struct pr_err err = { 0 };
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		CHECK_INT(store->ops->check_statement(store, bad[i].statement, &err),
+		CHECK_INT(pr_store_check_statement(store, bad[i].statement, &err),
 			  POSTROOM_INVALID);
 		CHECK_CONTAINS(err.text, bad[i].part);
 	}
-	CHECK_INT(store->ops->check_statement(store, "SELECT ?, ?", &err), POSTROOM_OK);
+	CHECK_INT(pr_store_check_statement(store, "SELECT ?, ?", &err), POSTROOM_OK);
 }
 
 /* The same scope, far on in the one table and at the beginning of the other. */

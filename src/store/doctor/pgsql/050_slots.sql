@@ -12,8 +12,9 @@ SELECT CASE WHEN wal_status IN ('unreserved', 'lost') OR bytes > 1073741824 THEN
 	format('It retains %s of WAL (%s). When the disk is full, the server stops, and producers with it.',
 		coalesce(pg_size_pretty(bytes), 'an unknown amount'),
 		CASE WHEN unlimited THEN 'max_slot_wal_keep_size is unlimited' ELSE 'status ' || wal_status END) AS detail,
-	'Restart its consumer. If nobody needs the slot any more, a superuser runs the command.' AS advice,
-	format('SELECT pg_drop_replication_slot(%L);', slot_name) AS command, false AS fix
+	CASE WHEN active THEN 'The operator of its consumer finds out why it is slow. If its WAL is lost, it has to start again from a new slot.'
+		ELSE 'Restart its consumer. If no consumer needs the slot any more, a superuser runs the command.' END AS advice,
+	CASE WHEN NOT active THEN format('SELECT pg_drop_replication_slot(%L);', slot_name) END AS command, false AS fix
 FROM slots
 WHERE wal_status IN ('unreserved', 'lost') OR (NOT active AND (unlimited OR bytes > 1073741824))
 ORDER BY bytes DESC NULLS LAST LIMIT 5

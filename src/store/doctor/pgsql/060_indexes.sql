@@ -15,22 +15,27 @@ WITH wanted(name, definition) AS (
 ), compared AS (
 	SELECT coalesce(w.name, p.name) AS name, w.definition AS wanted, p.definition AS present, p.usable,
 		EXISTS (SELECT FROM pg_stat_progress_create_index WHERE index_relid = p.indexrelid) AS building,
+		-- This role does not see which index another role builds.
+		EXISTS (SELECT FROM pg_stat_progress_create_index WHERE relid IS NULL AND datname = current_database()) AS hidden,
 		regexp_replace(regexp_replace(regexp_replace(lower(w.definition), '\s+in\s*\(', '= any (array[', 'g'),
 			'::[a-z]+|using btree', '', 'g'), '[\s()\[\]]', '', 'g') IS DISTINCT FROM
 		regexp_replace(regexp_replace(lower(p.definition), '::[a-z]+|using btree', '', 'g'), '[\s()\[\]]', '', 'g') AS differs
 	FROM wanted AS w FULL JOIN present AS p USING (name)
 )
-SELECT CASE WHEN building THEN 'note' ELSE 'problem' END AS level, format('Index %s is %s', name,
-		CASE WHEN building THEN 'being built' WHEN present IS NULL THEN 'missing' ELSE 'invalid' END) AS title,
-	CASE WHEN present IS NULL THEN 'Claims, sweeps or purges read the whole table instead of this index.'
+SELECT CASE WHEN building THEN 'note' WHEN hidden THEN 'skipped' ELSE 'problem' END AS level, format('Index %s is %s', name,
+		CASE WHEN building THEN 'being built' WHEN present IS NULL THEN 'missing' ELSE 'invalid' END
+			|| CASE WHEN hidden AND NOT building THEN ' or being built' ELSE '' END) AS title,
+	CASE WHEN building THEN 'CREATE INDEX CONCURRENTLY waits for the transactions that were open when it began. Claims cannot use the index before it ends.'
+		WHEN hidden THEN 'Another role builds an index, and this role cannot see which one.'
+		WHEN present IS NULL THEN 'Claims, sweeps or purges read the whole table instead of this index.'
 		ELSE 'An interrupted CREATE INDEX CONCURRENTLY left it. Every write maintains it, and no query uses it.' END AS detail,
-	CASE WHEN building THEN 'Wait until it is finished.'
+	CASE WHEN building OR hidden THEN 'Wait until it is finished, then run doctor again.'
 		ELSE 'The owner of the tables runs the command, or postroom doctor --fix.' END AS advice,
-	CASE WHEN building THEN NULL
+	CASE WHEN building OR hidden THEN NULL
 		WHEN name LIKE '%\_ccnew%' OR name LIKE '%\_ccold%' THEN format('DROP INDEX CONCURRENTLY {schema}%I;', name)
 		WHEN present IS NULL THEN regexp_replace(replace(wanted, ' ON postroom_', ' ON {schema}postroom_'),
 			' INDEX ', ' INDEX CONCURRENTLY ') || ';'
-		ELSE format('REINDEX INDEX CONCURRENTLY {schema}%I;', name) END AS command, NOT building AS fix
+		ELSE format('REINDEX INDEX CONCURRENTLY {schema}%I;', name) END AS command, NOT building AND NOT hidden AS fix
 FROM compared WHERE present IS NULL OR NOT usable
 UNION ALL
 SELECT 'warning', format('Index %s differs from its definition', name),

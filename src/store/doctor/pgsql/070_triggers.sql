@@ -5,7 +5,7 @@
 SELECT 'problem' AS level, format('Trigger %s is %s', w.name, CASE WHEN t.oid IS NULL THEN 'missing' ELSE 'disabled' END) AS title,
 	CASE WHEN w.name LIKE '%\_ring' THEN 'Producers no longer wake the relay: messages wait for its next poll.'
 		WHEN w.name LIKE '%\_new' THEN 'Delayed messages are delivered at once, and unusable rows are accepted.'
-		WHEN w.name LIKE '%\_purge' THEN 'The inbox forgets which events it has deleted: they may take effect twice.'
+		WHEN w.name LIKE '%\_purge' THEN 'The inbox keeps no record of the events that it has deleted: they may take effect twice.'
 		ELSE 'Dedupe keys are not remembered: a duplicate may be delivered.' END AS detail,
 	'The owner of the tables runs the command. It waits for running transactions on the table, so run it in a quiet moment.' AS advice,
 	CASE WHEN t.oid IS NULL THEN w.definition || ';'

@@ -9,7 +9,7 @@ WITH ours AS (
 )
 SELECT 'problem' AS level, format('Table %s is unlogged', relname) AS title,
 	'A crash of the server empties an unlogged table: committed messages would be lost.' AS detail,
-	'The owner of the tables runs the command. It rewrites the table and blocks everybody meanwhile.' AS advice,
+	'The owner of the tables runs the command. It rewrites the table and blocks all statements on it meanwhile.' AS advice,
 	format('ALTER TABLE {schema}%I SET LOGGED;', relname) AS command, false AS fix
 FROM ours WHERE relpersistence <> 'p'
 UNION ALL

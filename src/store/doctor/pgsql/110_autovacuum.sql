@@ -23,12 +23,12 @@ SELECT 'warning', format('Autovacuum is disabled for %s', relname),
 	'Dead rows of the table pile up, and claims become slower and slower.',
 	'The owner of the tables runs the command, or postroom doctor --fix.',
 	format('ALTER TABLE {schema}%I RESET (autovacuum_enabled);', relname), true
-FROM ours WHERE options && ARRAY['autovacuum_enabled=false', 'autovacuum_enabled=off', 'autovacuum_enabled=0', 'autovacuum_enabled=no']
+FROM ours WHERE EXISTS (SELECT FROM unnest(options) AS o WHERE o LIKE 'autovacuum\_enabled=%' AND NOT split_part(o, '=', 2)::boolean)
 UNION ALL
 SELECT 'note', format('Table %s lacks autovacuum settings', relname),
 	format('Missing: %s. A queue changes all its rows all the time, so vacuum must go by the number of changes, not by the size of the table.',
 		string_agg(option, ', ')),
-	'Ignore this if somebody tuned the table on purpose. Otherwise the owner of the tables runs the command, or postroom doctor --fix.',
+	'Ignore this if the table was tuned on purpose. Otherwise the owner of the tables runs the command, or postroom doctor --fix.',
 	format('ALTER TABLE {schema}%I SET (%s);', relname, string_agg(option || ' = ' || value, ', ')), true
 FROM ours JOIN wanted USING (relname)
 WHERE NOT EXISTS (SELECT FROM unnest(options) AS o WHERE o LIKE option || '=%') GROUP BY relname

@@ -9,4 +9,5 @@ SELECT 'warning' AS level, format('Table %s has %s dead rows', relname, n_dead_t
 	format('VACUUM (ANALYZE) {schema}%I;', relname) AS command, false AS fix
 FROM pg_stat_user_tables
 WHERE relid IN (SELECT to_regclass('{schema}postroom_' || name) FROM unnest(ARRAY['outbox', 'inbox', 'lanes', 'history', 'dedupe']) AS name)
-	AND n_dead_tup > 100000 AND n_dead_tup > 2 * n_live_tup
+	AND n_dead_tup > 100000 AND (n_dead_tup > 2 * n_live_tup
+		OR coalesce(greatest(last_vacuum, last_autovacuum), '-infinity') < clock_timestamp() - interval '1 hour')

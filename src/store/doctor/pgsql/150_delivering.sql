@@ -16,11 +16,11 @@ WITH oldest(due) AS (
 ), relay AS (
 	SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name LIKE 'postroom%' AND pid <> pg_backend_pid()
 			AND datname = current_database())
-		OR coalesce(pg_sequence_last_value('{schema}postroom_sleepers'), 0) > extract(epoch FROM clock_timestamp()) * 1000
+		OR coalesce(pg_sequence_last_value('{schema}postroom_notify_until'), 0) > extract(epoch FROM clock_timestamp()) * 1000
 		OR EXISTS (SELECT FROM {schema}postroom_outbox WHERE status = 'processing' AND locked_until > clock_timestamp())
 		OR EXISTS (SELECT FROM {schema}postroom_lanes WHERE locked_until > clock_timestamp()) AS seen
 )
-SELECT 'warning' AS level, CASE WHEN seen THEN 'Due messages wait although a relay is connected' ELSE 'Nobody delivers messages' END AS title,
+SELECT 'warning' AS level, CASE WHEN seen THEN 'Due messages wait although a relay is connected' ELSE 'No relay delivers messages' END AS title,
 	format('The oldest due message has waited for %s.', date_trunc('second', clock_timestamp() - due)) AS detail,
 	CASE WHEN seen THEN 'Look at the log of the relay: its sink may be down, or its scope or routes may not include the message.'
 		ELSE 'The operator starts a relay. See its log if one should be running.' END AS advice,

@@ -3,7 +3,8 @@
 -- title: There are enough connections
 WITH c AS (
 	SELECT (SELECT sum(numbackends) FROM pg_stat_database) AS used,
-		current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS usable,
+		current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+			- coalesce(current_setting('reserved_connections', true)::int, 0) AS usable,
 		(SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user) AS role_limit,
 		(SELECT datconnlimit FROM pg_database WHERE datname = current_database()) AS database_limit, {workers} + 3 AS needed
 )

@@ -4,7 +4,7 @@
 -- needs: tables
 SELECT 'note' AS level, format('Index %s is bloated', c.relname) AS title,
 	format('It takes %s for about %s entries. Claims read more pages than necessary.', pg_size_pretty(pg_relation_size(c.oid)), c.reltuples::bigint) AS detail,
-	'The owner of the tables runs the command. It blocks nobody.' AS advice,
+	'The owner of the tables runs the command. It does not block producers or relays.' AS advice,
 	format('REINDEX INDEX CONCURRENTLY {schema}%I;', c.relname) AS command, false AS fix
 FROM pg_class AS c JOIN pg_index AS i ON i.indexrelid = c.oid
 WHERE i.indrelid IN (SELECT to_regclass('{schema}postroom_' || name) FROM unnest(ARRAY['outbox', 'inbox', 'history', 'dedupe']) AS name)

@@ -340,7 +340,7 @@ FROM {schema}postroom_history;
 
 -- The notify deadline: until when a relay sleeps, in milliseconds since 1970. Producers notify only
 -- before it.
-CREATE SEQUENCE {schema}postroom_sleepers;
+CREATE SEQUENCE {schema}postroom_notify_until;
 
 -- PREPARE TRANSACTION refuses a transaction that has notified: two-phase producers
 -- set postroom.notify to off, and the relay finds their messages when it polls.
@@ -354,7 +354,7 @@ BEGIN
 END $$;
 
 CREATE TRIGGER postroom_outbox_ring AFTER INSERT ON {schema}postroom_outbox FOR EACH STATEMENT
-	WHEN (pg_sequence_last_value('{schema}postroom_sleepers')
+	WHEN (pg_sequence_last_value('{schema}postroom_notify_until')
 		> extract(epoch FROM clock_timestamp()) * 1000)
 	EXECUTE FUNCTION {schema}postroom_ring();
 
@@ -536,10 +536,10 @@ CREATE UNIQUE INDEX postroom_inbox_seq ON {schema}postroom_inbox (seq);
 
 -- The inbox has its own notify deadline: producers of the outbox do not wake consumers. The trigger is
 -- by row, because only pending rows notify: an event that is completed at once pays one comparison.
-CREATE SEQUENCE {schema}postroom_inbox_sleepers;
+CREATE SEQUENCE {schema}postroom_inbox_notify_until;
 
 CREATE TRIGGER postroom_inbox_ring AFTER INSERT ON {schema}postroom_inbox FOR EACH ROW
-	WHEN (NEW.status = 'pending' AND pg_sequence_last_value('{schema}postroom_inbox_sleepers')
+	WHEN (NEW.status = 'pending' AND pg_sequence_last_value('{schema}postroom_inbox_notify_until')
 		> extract(epoch FROM clock_timestamp()) * 1000)
 	EXECUTE FUNCTION {schema}postroom_ring();
 

@@ -138,7 +138,7 @@ CREATE INDEX postroom_outbox_due
 CREATE INDEX postroom_outbox_leased
 	ON postroom_outbox (locked_until) WHERE status = 'processing';
 -- The order of a key (D6): those that the order of seq alone does not keep in line.
--- It is small, because what only waits for its turn since it was enqueued is not in it.
+-- It is small, because new messages that wait behind others are not in it.
 CREATE INDEX postroom_outbox_key
 	ON postroom_outbox (key, topic, namespace) WHERE key IS NOT NULL AND delivered_at IS NULL
 		AND state <> 'dead' AND (claims > 0 OR state IN ('held', 'ready') OR (state = 'new' AND next_attempt_at < created_at));

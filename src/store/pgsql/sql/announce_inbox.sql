@@ -1,0 +1,33 @@
+-- Announces a sleep of at most :max_ms to producers, and returns the value of the announcement.
+-- Returns whether a job may be claimed now, whether jobs are held or have an expired lease, and in how
+-- many milliseconds the next one is due or expires.
+-- doing: looking for work
+-- table: inbox
+-- :handler text
+-- :topic text
+-- :tenant_id uuid
+-- :max_ms bigint
+SELECT false, EXISTS (
+		SELECT FROM {schema}postroom_inbox WHERE apart = 2 AND status = 'pending'
+			AND namespace = :handler AND (:topic IS NULL OR topic LIKE :topic)
+			AND (:tenant_id IS NULL OR NULL = :tenant_id) {rules})
+	OR EXISTS (
+		SELECT FROM {schema}postroom_inbox WHERE status = 'active'
+			AND locked_until <= (SELECT clock_timestamp())
+			AND namespace = :handler AND (:topic IS NULL OR topic LIKE :topic)
+			AND (:tenant_id IS NULL OR NULL = :tenant_id) {rules}),
+	ceil(extract(epoch FROM least(
+		(SELECT next_attempt_at FROM {schema}postroom_inbox
+			WHERE status = 'pending' AND apart IN (1, 3)
+			AND namespace = :handler AND (:topic IS NULL OR topic LIKE :topic)
+			AND (:tenant_id IS NULL OR NULL = :tenant_id) {rules}
+			ORDER BY next_attempt_at, seq LIMIT 1),
+		(SELECT locked_until FROM {schema}postroom_inbox WHERE status = 'active'
+			AND locked_until > (SELECT clock_timestamp())
+			AND namespace = :handler AND (:topic IS NULL OR topic LIKE :topic)
+			AND (:tenant_id IS NULL OR NULL = :tenant_id) {rules}
+			ORDER BY locked_until LIMIT 1)) - clock_timestamp()) * 1000)::bigint,
+	set_config('synchronous_commit', 'off', true),
+	setval('{schema}postroom_inbox_notify_until', greatest(last_value + 1,
+		(extract(epoch FROM clock_timestamp()) * 1000)::bigint + :max_ms))
+FROM {schema}postroom_inbox_notify_until

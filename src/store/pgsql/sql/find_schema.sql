@@ -1,0 +1,5 @@
+-- Finds a schema by its name; NULL: it does not exist.
+-- doing: creating the schema
+-- prepared: no
+-- :name text
+SELECT to_regnamespace(:name)

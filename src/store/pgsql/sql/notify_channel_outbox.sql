@@ -1,0 +1,3 @@
+-- The number in the name of the notification channel.
+-- doing: finding the notification channel
+SELECT '{schema}postroom_outbox'::regclass::oid
