@@ -5,8 +5,8 @@
 --         -v relay=dispatcher -v reader=support -f postgres-roles.sql postgres://owner@db1/shop
 --
 -- Run it as the owner of the tables, after each `postroom migrate`. It is
--- idempotent. The roles must exist. One that is not named is left out, and the
--- schema is public unless said otherwise.
+-- idempotent. The roles must exist. A role that you do not name is left out. The
+-- default schema is public.
 
 \set ON_ERROR_STOP on
 \if :{?schema}
@@ -18,9 +18,9 @@ BEGIN;
 SET LOCAL search_path = :"schema";
 
 -- Producers enqueue: by INSERT, by postroom_enqueue(), by the library and the program. They
--- see ids and keys, to recognize duplicates, and no payload. How a
--- message fares is not theirs to write: only the columns of a new one. The seq is among
--- them, because many messages at once draw their numbers before they are sorted by key.
+-- see ids and keys, to recognize duplicates, and no payload. They write the columns of a
+-- new message, and none of its status. They may set the seq, because a bulk enqueue draws
+-- the numbers before it sorts the messages by key.
 \if :{?producer}
 GRANT USAGE ON SCHEMA :"schema" TO :"producer";
 REVOKE ALL ON postroom_outbox, postroom_dedupe FROM :"producer";
@@ -34,15 +34,14 @@ GRANT SELECT (id, namespace, topic, dedupe_key, status, xmax) ON postroom_outbox
 -- message that was written.
 GRANT SELECT (namespace, topic, dedupe_key, id, written), INSERT (namespace, topic, dedupe_key, id),
 	UPDATE (id, written) ON postroom_dedupe TO :"producer";
--- Many messages at once draw their seq before they are sorted by key.
 GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq TO :"producer";
--- Whether a relay sleeps and is to be woken.
-GRANT SELECT ON SEQUENCE postroom_sleepers TO :"producer";
+-- The notify deadline: whether to wake a sleeping relay.
+GRANT SELECT ON SEQUENCE postroom_notify_until TO :"producer";
 \endif
 
 -- Consumers ask whether an event is new, and submit commands: by INSERT, by
 -- postroom_inbox_once() and postroom_inbox_submit(), by the library and the program. They
--- see what there is and how it stands, and no payload.
+-- see rows and their status, and no payload.
 \if :{?consumer}
 GRANT USAGE ON SCHEMA :"schema" TO :"consumer";
 GRANT SELECT ON postroom_migrations TO :"consumer";
@@ -50,11 +49,11 @@ GRANT INSERT (id, handler_name, status, payload, tenant_id, correlation_id, next
 	processed_at)
 	ON postroom_inbox TO :"consumer";
 GRANT SELECT (id, handler_name, status) ON postroom_inbox TO :"consumer";
--- Whether a worker sleeps and is to be woken.
-GRANT SELECT ON SEQUENCE postroom_inbox_sleepers TO :"consumer";
+-- The notify deadline: whether to wake a sleeping worker.
+GRANT SELECT ON SEQUENCE postroom_inbox_notify_until TO :"consumer";
 \endif
 
--- Workers are who runs `postroom consume`: they take events into the inbox and do its jobs, payloads
+-- Workers run `postroom consume`: they insert events into the inbox and process its jobs, payloads
 -- included. They cannot change the data of an event. Grant the privileges of their --sql, or of their
 -- command, separately.
 \if :{?worker}
@@ -67,8 +66,8 @@ GRANT SELECT, DELETE ON postroom_inbox TO :"worker";
 GRANT UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_until, last_attempt_at,
 	last_error, checkpoint, steps, updated_at, processed_at, apart) ON postroom_inbox TO :"worker";
 GRANT USAGE ON SEQUENCE postroom_inbox_seq_seq TO :"worker";
-GRANT SELECT, UPDATE ON SEQUENCE postroom_inbox_sleepers TO :"worker";
--- How far sources were read, and what has been purged since.
+GRANT SELECT, UPDATE ON SEQUENCE postroom_inbox_notify_until TO :"worker";
+-- The positions of sources, and what was purged since.
 GRANT SELECT, INSERT, UPDATE, DELETE ON postroom_sources TO :"worker";
 GRANT SELECT, INSERT, UPDATE ON postroom_inbox_purged TO :"worker";
 -- The history of failed attempts.
@@ -98,7 +97,7 @@ GRANT SELECT, INSERT, DELETE ON postroom_attempts TO :"relay";
 GRANT UPDATE (seq, status, attempts, next_attempt_at, updated_at, apart) ON postroom_inbox TO :"relay";
 GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq, postroom_inbox_seq_seq TO :"relay";
 -- Saying until when it sleeps.
-GRANT SELECT, UPDATE ON SEQUENCE postroom_sleepers TO :"relay";
+GRANT SELECT, UPDATE ON SEQUENCE postroom_notify_until TO :"relay";
 \endif
 
 -- Readers list, show and count, payloads included.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Searches the sections of all pages: every word of the query must begin a word of the section.
+// Also lets the keyboard scroll what is wider than the window.
 'use strict';
 
 const query = document.getElementById('query');
@@ -71,3 +72,7 @@ document.addEventListener('keydown', (event) => {
 		query.focus();
 	}
 });
+for (const node of document.querySelectorAll('pre, table')) {
+	if (node.scrollWidth > node.clientWidth)
+		node.tabIndex = 0;
+}
