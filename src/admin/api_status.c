@@ -44,9 +44,17 @@ void pr_status_cache_expire(struct pr_status_cache *cache)
 		cache->valid_until_us = cache->capped_until_us = 0;
 }
 
+struct topic_list {
+	struct pr_relay *relay;
+	struct pr_buf *out;
+};
+
 static void add_topic(void *context, const struct pr_topic_gauges *topic)
 {
-	struct pr_buf *out = context;
+	const struct topic_list *list = context;
+	struct pr_buf *out = list->out;
+	char error[PR_LAST_ERROR_SIZE];
+	int64_t error_at_us;
 
 	if (topic->table != POSTROOM_OUTBOX)
 		return;
@@ -59,6 +67,9 @@ static void add_topic(void *context, const struct pr_topic_gauges *topic)
 	pr_put_int(out, "failed_pending", topic->failed_pending);
 	pr_put_int(out, "dead", topic->dead);
 	pr_put_seconds(out, "oldest_age_seconds", topic->oldest_age_us);
+	error_at_us = pr_relay_topic_error(list->relay, topic->topic, error);
+	pr_put_text(out, "last_error", error_at_us > 0 ? error : NULL);
+	pr_put_time(out, "last_error_at", error_at_us);
 	pr_buf_putc(out, '}');
 }
 
@@ -101,6 +112,7 @@ static const struct pr_status_cache *read_figures(struct pr_admin_request *reque
 {
 	struct pr_admin_database *database = &request->admin->database;
 	struct pr_status_cache *cache = database->cache;
+	struct topic_list topics = { .relay = request->admin->relay };
 	struct postroom_store *store;
 	struct pr_err err = { 0 };
 	int64_t begun_us, now_us;
@@ -119,8 +131,9 @@ static const struct pr_status_cache *read_figures(struct pr_admin_request *reque
 	if (!store)
 		return NULL;
 	pr_buf_reset(&cache->topics);
-	if (store->ops->collect(store, PR_GAUGES_CAP, &cache->gauges, add_topic, &cache->topics,
-				&err) < 0) {
+	topics.out = &cache->topics;
+	if (store->ops->collect(store, PR_GAUGES_CAP, &cache->gauges, add_topic, &topics, &err) <
+	    0) {
 		pr_request_fail(request, &err);
 		return NULL;
 	}

@@ -41,6 +41,8 @@ void pr_meter_init(struct pr_metrics *metrics)
 	pthread_mutex_init(&metrics->lock, NULL);
 	pthread_mutex_init(&metrics->health.lock, NULL);
 	pthread_mutex_init(&metrics->collection.lock, NULL);
+	for (size_t i = 0; i <= PR_TOPICS_MAX; i++)
+		pthread_mutex_init(&metrics->topics[i].last_error.lock, NULL);
 	metrics->started_us = pr_now_us();
 	metrics->process_started_us = read_process_start();
 	atomic_store(&metrics->reloaded_us, metrics->started_us);
@@ -55,12 +57,14 @@ void pr_meter_release(struct pr_metrics *metrics)
 	while (sink) {
 		struct pr_sink_meter *next = sink->next;
 
-		pthread_mutex_destroy(&sink->lock);
+		pthread_mutex_destroy(&sink->last_error.lock);
 		free(sink);
 		sink = next;
 	}
 	free(metrics->collection.groups);
 	free(metrics->collection.names);
+	for (size_t i = 0; i <= PR_TOPICS_MAX; i++)
+		pthread_mutex_destroy(&metrics->topics[i].last_error.lock);
 	pthread_mutex_destroy(&metrics->collection.lock);
 	pthread_mutex_destroy(&metrics->health.lock);
 	pthread_mutex_destroy(&metrics->lock);
@@ -79,7 +83,7 @@ struct pr_sink_meter *pr_meter_sink(struct pr_metrics *metrics, const char *name
 	if (!sink)
 		return NULL;
 	memcpy(sink->name, name, size);
-	pthread_mutex_init(&sink->lock, NULL);
+	pthread_mutex_init(&sink->last_error.lock, NULL);
 	/* Only pr_relay_make() and pr_relay_reload() add sinks, one at a time. */
 	sink->next = atomic_load(&metrics->sinks);
 	atomic_store_explicit(&metrics->sinks, sink, memory_order_release);
@@ -144,6 +148,32 @@ size_t pr_meter_topic(struct pr_metrics *metrics, const char *topic)
 	    atomic_load_explicit(&metrics->topic_count, memory_order_relaxed) > PR_TOPICS_MAX)
 		return at;
 	return add_topic(metrics, topic);
+}
+
+size_t pr_meter_find_topic(struct pr_metrics *metrics, const char *topic)
+{
+	size_t slot;
+
+	return find_topic(metrics, topic, &slot);
+}
+
+static void record_error(struct pr_last_error *last, const char *error, int64_t at_us)
+{
+	pthread_mutex_lock(&last->lock);
+	pr_utf8_sanitize(error, strlen(error), sizeof(last->text), last->text, sizeof(last->text));
+	last->at_us = at_us;
+	pthread_mutex_unlock(&last->lock);
+}
+
+int64_t pr_meter_read_error(struct pr_last_error *error, char ret[PR_LAST_ERROR_SIZE])
+{
+	int64_t at_us;
+
+	pthread_mutex_lock(&error->lock);
+	memcpy(ret, error->text, PR_LAST_ERROR_SIZE);
+	at_us = error->at_us;
+	pthread_mutex_unlock(&error->lock);
+	return at_us;
 }
 
 /* The same for a message of this worker; once, the log says that there are too many. */
@@ -236,7 +266,8 @@ struct part {
 	struct pr_tally publish[PR_OUTCOMES];
 	int64_t events[PR_EVENT_OUTCOMES];
 	int64_t refunded, bytes;
-	const char *error; /* the last one */
+	const char *error;	 /* the last one */
+	const char *topic_error; /* the last one of the topic being counted */
 	int64_t wall_us, mono_us;
 };
 
@@ -266,7 +297,7 @@ static void count_item(struct pr_worker *worker, const postroom_delivery *item, 
 	if (item->verdict == POSTROOM_DELIVERED)
 		pr_tally_add(part->latency, &pr_buckets_latency, latency_us(item, part->wall_us));
 	else if (item->reason && item->verdict != POSTROOM_UNTRIED)
-		part->error = item->reason;
+		part->error = part->topic_error = item->reason;
 	part->refunded += item->verdict == POSTROOM_UNREACHABLE ||
 			  item->verdict == POSTROOM_UNTRIED;
 	if (item->dead)
@@ -294,28 +325,30 @@ static void add_part(struct pr_worker *worker, const struct part *part)
 	pr_count(&worker->in_flight_bytes, -part->bytes);
 	if (part->latency->total > 0)
 		atomic_store_explicit(&sink->last_delivery_us, part->wall_us, memory_order_relaxed);
-	if (!part->error)
-		return;
-	pthread_mutex_lock(&sink->lock);
-	pr_utf8_sanitize(part->error, strlen(part->error), sizeof(sink->last_error),
-			 sink->last_error, sizeof(sink->last_error));
-	sink->last_error_us = part->wall_us;
-	pthread_mutex_unlock(&sink->lock);
+	if (part->error)
+		record_error(&sink->last_error, part->error, part->wall_us);
 }
 
-static void add_outcomes(struct pr_sink_meter *sink, size_t label, int64_t outcomes[PR_OUTCOMES])
+/* Items of one topic have been counted; the next ones are of another. */
+static void add_topic_outcomes(struct pr_worker *worker, size_t label,
+			       int64_t outcomes[PR_OUTCOMES], struct part *part)
 {
+	struct pr_sink_meter *sink = worker->pool->sink_state->meter;
+
 	for (size_t i = 0; i < PR_OUTCOMES; i++) {
 		pr_count(&sink->published[label][i], outcomes[i]);
 		outcomes[i] = 0;
 	}
+	if (part->topic_error)
+		record_error(&worker->relay->metrics.topics[label].last_error, part->topic_error,
+			     part->wall_us);
+	part->topic_error = NULL;
 }
 
 void pr_meter_settled(struct pr_worker *worker, const postroom_delivery *items, size_t count,
 		      struct pr_tally *ret)
 {
 	struct pr_metrics *metrics = &worker->relay->metrics;
-	struct pr_sink_meter *sink = worker->pool->sink_state->meter;
 	struct part part = { .latency = ret, .mono_us = pr_mono_us() };
 	int64_t outcomes[PR_OUTCOMES] = { 0 };
 	struct run run = { 0 };
@@ -328,7 +361,7 @@ void pr_meter_settled(struct pr_worker *worker, const postroom_delivery *items, 
 		size_t now = follow_run(worker, &run, items[i].topic);
 
 		if (now != label)
-			add_outcomes(sink, label, outcomes);
+			add_topic_outcomes(worker, label, outcomes, &part);
 		label = now;
 		part.bytes += (int64_t)items[i].content_bytes;
 		if (items[i].settled == POSTROOM_LEASE_LOST)
@@ -336,7 +369,7 @@ void pr_meter_settled(struct pr_worker *worker, const postroom_delivery *items, 
 		outcomes[items[i].verdict]++;
 		count_item(worker, &items[i], label, &part);
 	}
-	add_outcomes(sink, label, outcomes);
+	add_topic_outcomes(worker, label, outcomes, &part);
 	add_part(worker, &part);
 }
 

@@ -18,6 +18,13 @@
 #define PR_TOPIC_SLOTS 256 /* a power of two, and so large that most lookups need one step */
 #define PR_OUTCOMES 5	   /* by verdict */
 
+/* The last error, for people. Workers lock it only after a failure. */
+struct pr_last_error {
+	pthread_mutex_t lock;
+	char text[PR_LAST_ERROR_SIZE];
+	int64_t at_us; /* wall clock; 0: none */
+};
+
 enum pr_death { PR_DEATH_MAX_ATTEMPTS, PR_DEATH_PERMANENT, PR_DEATH_CRASHED, PR_DEATHS };
 
 struct pr_topic_meter {
@@ -28,6 +35,7 @@ struct pr_topic_meter {
 		_Atomic int64_t pending, processing, dead;
 	} gauges; /* as collected */
 	atomic_bool collected;
+	struct pr_last_error last_error;
 };
 
 struct pr_sink_meter {
@@ -38,9 +46,7 @@ struct pr_sink_meter {
 	struct pr_histogram publish[PR_OUTCOMES];
 	_Atomic int64_t refunded, opened;
 	_Atomic int64_t last_delivery_us; /* wall clock */
-	pthread_mutex_t lock;		  /* for the two that follow */
-	char last_error[300];
-	int64_t last_error_us; /* wall clock; 0: none */
+	struct pr_last_error last_error;
 	char name[];
 };
 
@@ -139,6 +145,10 @@ void pr_meter_release(struct pr_metrics *metrics);
 
 /* The index of a topic's meter: 0 for those beyond the limit. */
 size_t pr_meter_topic(struct pr_metrics *metrics, const char *topic);
+/* The same, but adds no topic. */
+size_t pr_meter_find_topic(struct pr_metrics *metrics, const char *topic);
+/* Returns when the error was; 0: there is none, and ret is empty. */
+int64_t pr_meter_read_error(struct pr_last_error *error, char ret[PR_LAST_ERROR_SIZE]);
 /* The sink's, from now on if it is new. NULL: no memory. */
 struct pr_sink_meter *pr_meter_sink(struct pr_metrics *metrics, const char *name);
 

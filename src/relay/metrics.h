@@ -52,13 +52,15 @@ typedef void (*pr_health_fn)(void *context, int levels[PR_HEALTH_COMPONENTS]);
 /* Decides postroom_health from now on, at each scrape; fn is NULL: the relay's own view again. */
 void pr_metrics_set_health(struct pr_relay *relay, pr_health_fn fn, void *context);
 
+#define PR_LAST_ERROR_SIZE 300
+
 struct pr_sink_view {
 	const char *name;	  /* the label of its series; never NULL */
 	const char *url_redacted; /* "" if it has none */
 	const char *breaker;	  /* "closed", "open" or "half-open" */
 	bool breaker_open;
 	int64_t open_since_us; /* 0: it is closed; wall clock, as the next two */
-	char last_error[300];
+	char last_error[PR_LAST_ERROR_SIZE];
 	int64_t last_error_at_us; /* 0: never */
 	int64_t last_delivery_at_us;
 	int64_t in_flight;
@@ -67,6 +69,13 @@ struct pr_sink_view {
 /* Each sink of the present configuration. The pointers last until pr_relay_close(). */
 void pr_relay_sinks(struct pr_relay *relay, void (*fn)(void *context, const struct pr_sink_view *),
 		    void *context);
+
+/*
+ * The last error that this process received for a topic, in any namespace. Returns when that was; 0:
+ * none, or the topic is beyond the limit of topics.
+ */
+int64_t pr_relay_topic_error(struct pr_relay *relay, const char *topic,
+			     char ret[PR_LAST_ERROR_SIZE]);
 
 struct pr_worker_view {
 	char worker[37];   /* locked_by; "" until it is connected */

@@ -30,10 +30,7 @@ static void read_meter(struct pr_sink_meter *meter, struct pr_sink_view *view)
 				pr_counted(&meter->published[i][POSTROOM_REJECTED]);
 	}
 	view->last_delivery_at_us = pr_counted(&meter->last_delivery_us);
-	pthread_mutex_lock(&meter->lock);
-	memcpy(view->last_error, meter->last_error, sizeof(view->last_error));
-	view->last_error_at_us = meter->last_error_us;
-	pthread_mutex_unlock(&meter->lock);
+	view->last_error_at_us = pr_meter_read_error(&meter->last_error, view->last_error);
 }
 
 static void read_breaker(struct pr_breaker *breaker, struct pr_sink_view *view)
@@ -95,6 +92,15 @@ void pr_relay_sinks(struct pr_relay *relay, void (*fn)(void *context, const stru
 	}
 	free(sink_states);
 	free(in_flight);
+}
+
+int64_t pr_relay_topic_error(struct pr_relay *relay, const char *topic,
+			     char ret[PR_LAST_ERROR_SIZE])
+{
+	struct pr_metrics *metrics = &relay->metrics;
+	size_t at = pr_meter_find_topic(metrics, topic);
+
+	return at > 0 ? pr_meter_read_error(&metrics->topics[at].last_error, ret) : 0;
 }
 
 static struct pr_worker_view view_worker(struct pr_worker *worker)

@@ -109,6 +109,18 @@ def P1_stats_and_topics_count(postroom):
     assert topics['a.b']['pending'] == 2 and topics['orders.created']['dead'] == 2
 
 
+def P1_topics_show_their_last_error(postroom):
+    admin = serve(postroom, '--to', 'exec:echo \"$POSTROOM_TOPIC is unknown\" >&2; [ $POSTROOM_TOPIC = fine ]')
+    for topic in ('fine', 'poison', 'fine', 'bitter'):
+        postroom.enqueue(topic)
+
+    def last_errors():
+        items = admin.get('/api/v1/topics')['items']
+        return {item['topic']: item['last_error'] for item in items if item['last_error_at']}
+    expected = {topic: f'exit status 1: {topic} is unknown' for topic in ('poison', 'bitter')}
+    wait_until(lambda: last_errors() == expected, 'the errors of both topics, and no other')
+
+
 def P1_stats_have_the_fields_of_the_command(postroom):
     for _ in range(3):
         postroom.enqueue('a.b')

@@ -146,7 +146,7 @@ export const checks = {
 		await ask('enqueue', { count: 3, topic: 'hooks.sent' });
 		await row(page, 'hooks').getByText(/^(Open|Half-open)$/).waitFor();
 		await page.locator('[data-health=degraded]').waitFor();
-		await row(page, 'hooks').getByText(/Failed to connect/).waitFor();
+		for (const table of ['Sinks', 'Topics']) await page.getByRole('table', { name: table }).getByText(/Failed to connect/).waitFor();
 		await row(page, 'hooks.sent').locator('[data-label=Pending]').getByText(/^[23]$/).waitFor();
 	},
 

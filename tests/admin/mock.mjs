@@ -178,8 +178,9 @@ function topics() {
 	const items = new Map();
 	for (const row of scene.outbox) {
 		const name = `${row.namespace}/${row.topic}`;
-		if (!items.has(name)) items.set(name, { namespace: row.namespace, topic: row.topic, pending: 0, processing: 0, failed_pending: 0, dead: 0, oldest_age_seconds: null });
+		if (!items.has(name)) items.set(name, { namespace: row.namespace, topic: row.topic, pending: 0, processing: 0, failed_pending: 0, dead: 0, oldest_age_seconds: null, last_error: null, last_error_at: null });
 		const item = items.get(name);
+		if (row.last_error) Object.assign(item, { last_error: row.last_error, last_error_at: row.updated_at });
 		if (row.status in item) item[row.status]++;
 		if (row.status === 'pending') item.oldest_age_seconds = Math.max(item.oldest_age_seconds || 0, (Date.now() - Date.parse(row.created_at)) / 1000);
 		if (row.status === 'pending' && row.attempts) item.failed_pending++;

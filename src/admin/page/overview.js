@@ -79,6 +79,10 @@ function charts({ history, rates }) {
 			series: [p('p50', 'accent', 'p50_seconds'), p('p99', 'warn', 'p99_seconds')] })));
 }
 
+// Of this process: others may have received more.
+const lastError = ({ last_error: text, last_error_at: at }) => (text
+	? h('div', clip(text, { focusable: true, tag: 'span.clip.two-lines' }), h('span.under', when(at))) : h('span.faint', NONE));
+
 function topicsCard({ items, capped }) {
 	const isOne = new Set(items.map(({ namespace }) => namespace)).size < 2;
 	const shown = (value, tone) => number(count(value, capped), value > 0 && tone);
@@ -86,8 +90,8 @@ function topicsCard({ items, capped }) {
 		h('a.row-link', { href: outbox({ topic, namespace: isOne ? '' : namespace }) }, clip(topic), !isOne && h('span.under', clip(namespace))),
 		shown(by.pending), shown(by.processing), shown(by.failed_pending, 'warn'),
 		by.dead ? h('a.number.bad', { href: address(['dead', 'outbox'], { topic }) }, count(by.dead, capped)) : number('0'),
-		number(by.oldest_age_seconds ? duration(by.oldest_age_seconds) : NONE)]]);
-	return card('Topics', capped && aside(`of a sample of the messages${items.length >= 100 ? ', the first 100' : ''}`), rows.length ? table('Topics', ['Topic:col-main', 'Pending:num', 'In flight:num', 'Retrying:num', 'Dead:num', 'Oldest due:num'], rows)
+		number(by.oldest_age_seconds ? duration(by.oldest_age_seconds) : NONE), lastError(by)]]);
+	return card('Topics', capped && aside(`of a sample of the messages${items.length >= 100 ? ', the first 100' : ''}`), rows.length ? table('Topics', ['Topic:col-main', 'Pending:num', 'In flight:num', 'Retrying:num', 'Dead:num', 'Oldest due:num', 'Last error:col-wide'], rows, 'roomy')
 		: empty('No messages yet', 'Topics appear here when something is enqueued.', 'messages'));
 }
 
@@ -99,8 +103,7 @@ function breaker({ breaker: name, open_since: opened }) {
 function sinksCard({ items }) {
 	const rows = items.map((sink) => [sink.name, [
 		[clip(sink.name, { tag: 'strong.clip' }), h('span.under', clip(sink.url, { focusable: true }))], h('div', breaker(sink)),
-		sink.last_error ? h('div', clip(sink.last_error, { focusable: true, tag: 'span.clip.two-lines' }), h('span.under', when(sink.last_error_at))) : h('span.faint', 'none'),
-		number(count(sink.in_flight)), number(count(sink.delivered)), number(count(sink.failed), sink.failed > 0 && 'warn'), when(sink.last_delivery_at)]]);
+		lastError(sink), number(count(sink.in_flight)), number(count(sink.delivered)), number(count(sink.failed), sink.failed > 0 && 'warn'), when(sink.last_delivery_at)]]);
 	return card('Sinks', aside('since the relay started'), rows.length ? table('Sinks', ['Sink:col-main', 'Breaker', 'Last error:col-wide', 'In flight:num', 'Delivered:num', 'Failed:num', 'Last delivery:num'], rows, 'roomy')
 		: empty('No sinks', 'This process delivers nothing.', 'info'));
 }
