@@ -258,7 +258,7 @@ static int build_path_claim(struct pgsql_store *store, const struct pr_claim *cl
 		if (slot == PG_CLAIM_FAST)
 			pr_pgsql_number(params, floor);
 		else
-			pr_pgsql_number(params, from_resume ? store->head_seq : INT64_MAX);
+			pr_pgsql_text(params, from_resume ? store->head_snapshot.data : NULL);
 		pr_pgsql_text(params, pr_pgsql_lanes_to_read(store, !from_resume));
 		pr_pgsql_number(params, pr_pgsql_lane_quota(store, limit));
 		pr_pgsql_number(params, store->lanes_wanted);
@@ -316,7 +316,7 @@ static void remember_resume(struct pgsql_store *store, const struct pgsql_path_c
 	/* In the lanes never past what was left there: see lane.c. */
 	if (path_claim->path == PG_PATH_LANES)
 		path_state->busy &= (size_t)met == count && store->many_keys == many_keys &&
-				 !store->lanes.failed;
+				 !store->lanes.failed && !store->head_snapshot.failed;
 	path_state->skip = met == 0 && !(path_claim->path == PG_PATH_LANES && store->blocked) ? QUIET_CLAIMS : 0;
 	if (path_claim->path == PG_PATH_LANES && PQntuples(result) > 0) {
 		/* A scan of a few lanes does not show the state of the others. */

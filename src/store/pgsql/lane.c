@@ -18,9 +18,11 @@
  *    while a scan of all lanes costs more than a twentieth of its time. A scan from there
  *    passes over late commits and released messages, and later messages of their key
  *    must not overtake them. So it reads only lanes that no other worker has claimed from
- *    since, never passes a message that was met and not claimed, and reads keyed messages
- *    only up to the seq that was drawn before the heads were read: no transaction that
- *    wrote one of these had seen the late one.
+ *    since, and never passes a message that was met and not claimed. It reads only keyed
+ *    messages that were already visible when the heads were read: the transaction of a late
+ *    one may have written later messages of the key, too. The oldest transaction that was
+ *    open then and has ended since bounds their xmin. A subtransaction has a higher id than
+ *    its parent, so it is above the bound as well.
  * 6. Messages of one lane are far from each other in the table, so a full batch of many
  *    keys takes a few messages from each of many lanes: pages are read once instead of
  *    many times. With more workers, each takes fewer lanes: half of them stay free for
@@ -60,6 +62,12 @@
 #define EARLY_AND_BYTES                                                                            \
 	"next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, " PG_BYTES " AS bytes "
 
+/* See 5. $13: the snapshot that read the heads; NULL: it is this one. */
+#define VISIBLE_AT_HEADS                                                                           \
+	"coalesce(age(o.xmin) > (SELECT age(least(pg_snapshot_xmax($13::pg_snapshot), "            \
+	"(SELECT xid FROM pg_snapshot_xip($13::pg_snapshot) AS xid WHERE xid <> ALL (" PG_OPEN     \
+	"::xid8[]) ORDER BY xid LIMIT 1))::xid)), true)"
+
 /* seen: head and epoch of each lane. fresh: condition of the index of that kind of lease. */
 #define MET(seen, fresh, columns)                                                                  \
 	PG_WITH_NOW ", " seen                                                                      \
@@ -69,7 +77,7 @@
 	"ORDER BY s.head LIMIT " SHARE " FOR UPDATE OF l SKIP LOCKED), "                           \
 	"met AS MATERIALIZED (SELECT mine.epoch, o.* FROM mine CROSS JOIN LATERAL (SELECT mine.lane, ctid AS place, " \
 	"next_attempt_at, " EARLY_AND_BYTES ", " columns " FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = mine.lane AND " fresh \
-	" AND o.seq >= mine.head AND (key IS NULL OR seq <= $13::bigint) AND " PG_SCOPE            \
+	" AND o.seq >= mine.head AND (key IS NULL OR " VISIBLE_AT_HEADS ") AND " PG_SCOPE            \
 	"ORDER BY o.seq LIMIT $15::int) AS o "                                                     \
 	"LIMIT $4::int), "
 
@@ -105,10 +113,10 @@
 
 #define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
 
-/* One row of facts about the scan, joined with the claimed messages. drawn: the highest seq drawn so far. */
+/* One row of facts about the scan, joined with the claimed messages. */
 #define ANSWER(number, low_water, due, expired, walls)                                             \
 	"SELECT c.*, n.* FROM (SELECT " number " AS met, "                                         \
-	"coalesce(pg_sequence_last_value('{schema}{table}_seq_seq'), 0) AS drawn, "                \
+	"pg_current_snapshot()::text AS snapshot, "                                                \
 	low_water " AS floors, "                                                                   \
 	due " AS due, " expired " AS expired, " walls " AS walls FROM met) AS n "                  \
 	"LEFT JOIN claimed AS c ON false UNION ALL SELECT *, NULL, NULL, NULL, NULL, NULL, NULL "  \
@@ -315,17 +323,17 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_cla
 		changes += row > 1 && (PQgetisnull(result, row, PR_COL_KEY) || differ(result, row, PR_COL_KEY));
 	}
 	pr_pgsql_array_end(&store->lanes);
-	if (!store->path_state[PG_PATH_LANES].from_resume)
-		store->head_seq = store->drawn;
+	if (PQntuples(result) > 0 && !store->path_state[PG_PATH_LANES].from_resume) {
+		pr_buf_reset(&store->head_snapshot);
+		pr_buf_puts(&store->head_snapshot, PQgetvalue(result, 0, PG_COL_SNAPSHOT));
+	}
 	if (PQntuples(result) > 0 && !PQgetisnull(result, 0, PG_COL_LOW_WATER) &&
 	    !store->path_state[PG_PATH_LANES].from_resume) {
 		pr_buf_reset(&store->low_water);
 		pr_buf_puts(&store->low_water, PQgetvalue(result, 0, PG_COL_LOW_WATER));
 	}
-	if (PQntuples(result) > 0) {
-		store->drawn = pr_pgsql_read_int8(result, 0, PG_COL_DRAWN);
+	if (PQntuples(result) > 0)
 		walls = *PQgetvalue(result, 0, PG_COL_BLOCKERS);
-	}
 	store->blocked = walls && path_claim->step.slot != PG_CLAIM_LANES;
 	if (walls)
 		store->blockers_until_us = pr_mono_us() + BLOCKERS_US;

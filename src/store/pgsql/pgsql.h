@@ -94,8 +94,7 @@ struct pgsql_store {
 	/* See lane.c. */
 	bool lease_kind_known;
 	int64_t epochs[PG_LANES + 1]; /* epochs of the lanes at their resume positions */
-	int64_t drawn;		      /* a seq that was drawn */
-	int64_t head_seq;	      /* a seq drawn before the lanes were read from their heads */
+	struct pr_buf head_snapshot;  /* the snapshot that read the lanes from their heads */
 	bool none_expired;	      /* at the last scan of the lanes */
 	enum pr_lease_kind kind; /* the lease kind at the last check */
 	struct pr_buf lanes;	 /* lanes of the last batch, or lanes to claim from */
@@ -291,7 +290,7 @@ void pr_pgsql_box_disconnect(postroom_box *box);
 
 /* batch.c: behind {columns} every claim answers with these. */
 enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE,
-       PG_COL_CTID, PG_COL_MET, PG_COL_DRAWN, PG_COL_LOW_WATER, PG_COL_IS_DUE,
+       PG_COL_CTID, PG_COL_MET, PG_COL_SNAPSHOT, PG_COL_LOW_WATER, PG_COL_IS_DUE,
        PG_COL_EXPIRED, PG_COL_BLOCKERS };
 
 /* The batch owns the result. by_lane: the lanes have the leases. reason: of the dead letters. */
@@ -462,6 +461,9 @@ void pr_pgsql_store_low_water(struct pgsql_store *store, int64_t begun_us);
 	"SELECT ctid FROM {schema}{table} "                                                        \
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM behind WHERE NOT brief)) "                      \
 	"FOR SHARE SKIP LOCKED)))) FOR UPDATE SKIP LOCKED)))"
+
+/* The transactions that are open in the statement's snapshot: xid8[], without subtransactions. */
+#define PG_OPEN "(SELECT ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot())))"
 
 /* The lane of a message of o, as the indexes have it. */
 #define PG_LANE_OF(o)                                                                              \
