@@ -46,11 +46,11 @@
 /* Each lane's own row first, for it says where to begin. */
 #define LOOKED(lease_kind, fresh, walls)                                                           \
 	"looked AS MATERIALIZED (SELECT l.* FROM unnest($14::smallint[]) AS n "                    \
-	"CROSS JOIN LATERAL " PG_LANE("n") " AS l), "                                              \
+	"CROSS JOIN LATERAL " PG_LANE_AND(PG_START_SEQ, "n") " AS l), "                            \
 	"seen AS MATERIALIZED (SELECT l.lane, epoch, CASE WHEN epoch = ($12::bigint[])[l.lane] "   \
 	"THEN ($9::bigint[])[l.lane] ELSE "                                                        \
 	"(SELECT seq FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane AND " fresh     \
-	" AND o.seq >= greatest(l.floor, ($17::bigint[])[l.lane]) AND " PG_SCOPE                   \
+	" AND o.seq >= greatest(l.start_seq, ($17::bigint[])[l.lane]) AND " PG_SCOPE                   \
 	"ORDER BY o.seq LIMIT 1) END AS head FROM looked AS l WHERE lease = '" lease_kind          \
 	"' AND locked_by IS NULL AND $8::text IS NULL" walls "), "
 /* The more workers, the fewer lanes for each of them. */
@@ -117,10 +117,18 @@
 #define ANSWER(number, low_water, due, expired, walls)                                             \
 	"SELECT c.*, n.* FROM (SELECT " number " AS met, "                                         \
 	"pg_current_snapshot()::text AS snapshot, "                                                \
-	low_water " AS floors, "                                                                   \
+	low_water ", "                                                                             \
 	due " AS due, " expired " AS expired, " walls " AS walls FROM met) AS n "                  \
-	"LEFT JOIN claimed AS c ON false UNION ALL SELECT *, NULL, NULL, NULL, NULL, NULL, NULL "  \
+	"LEFT JOIN claimed AS c ON false "                                                        \
+	"UNION ALL SELECT *, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL "                      \
 	"FROM claimed"
+
+#define NO_MARKS "NULL::text AS floors, NULL::text AS passed, false AS passed_ended"
+#define MARKS                                                                                      \
+	"(SELECT array_agg(start_seq ORDER BY lane)::text FROM looked) AS floors, "                \
+	"(SELECT array_agg(DISTINCT xid)::text FROM looked CROSS JOIN unnest(passed) AS xid "      \
+	"WHERE xid = ANY (" PG_OPEN "::xid8[])) AS passed, "                                       \
+	"(SELECT coalesce(bool_or(start_seq < floor), false) FROM looked) AS passed_ended"
 
 #define KEYED "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL"
 #define CLAIM_ROWS                                                                                 \
@@ -134,7 +142,7 @@
 	"SELECT place FROM fitting)) RETURNING {columns}, " PG_CONTENT_OF_FITTING ", status = 'dead' AS dead_lettered, " \
 	PG_LANE_OF("") "::int AS of_lane, ((SELECT each FROM epochs))[" PG_LANE_OF("") "::int] "   \
 	"AS of_epoch, next_attempt_at AS due, ctid AS place) "                                     \
-	ANSWER("count(*)", "NULL::text", "true", "true", "false")
+	ANSWER("count(*)", NO_MARKS, "true", "true", "false")
 
 #define ANY_BLOCKER                                                                                \
 	"(" ANY("key IS NOT NULL AND apart = 1 AND status IN ('pending', '{active}')")             \
@@ -160,7 +168,7 @@
 	LEASE("(SELECT lane, epoch, array_agg(seq) AS seqs FROM fitting GROUP BY lane, epoch)",    \
 	      "l.lane = f.lane", "")                                                               \
 	CLAIMED("fitting", PG_IS_LARGE, "bytes")                                                   \
-	ANSWER("count(*)", "(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",            \
+	ANSWER("count(*)", MARKS,                                                                  \
 	       ANY_DUE, ANY("status = '{active}' AND locked_until < " PG_AT)                       \
 	       " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")", BLOCKED_BY)
 
@@ -172,7 +180,8 @@
  * it costs, each column in each of its parts: so what a message is made of is read at the end. If there
  * is more than may be taken, if only because of what others have in flight, nothing is: that hides the
  * rest as a wall does.
- * $8, $12, $15 and $16 are for other looks.
+ * It takes nothing either once a transaction has ended that the marks have passed ($12).
+ * $8, $15 and $16 are for other scans.
  */
 #define PEEK_LOW_WATER(lane) "greatest(($9::bigint[])[" lane "], ($17::bigint[])[" lane "])"
 #define PEEKED                                                                                     \
@@ -185,13 +194,15 @@
 	FRESH " AND o.seq >= $13::bigint AND o.seq >= "                                            \
 	PEEK_LOW_WATER(PG_LANE_OF("o.") "::smallint") " AND " PG_SCOPE                             \
 	"LIMIT $4::int::bigint + 1) AS o GROUP BY lane), "
-#define TOO_MANY "(SELECT coalesce(sum(number) > $4::int, false) FROM peeked)"
+#define TOO_MANY                                                                                   \
+	"(SELECT coalesce(sum(number) > $4::int, false) OR NOT coalesce($12::xid8[] <@ " PG_OPEN   \
+	", true) FROM peeked)"
 #define CLAIM_FEW                                                                                  \
 	PG_WITH_NOW ", " BLOCKERS PEEKED                                                           \
 	"seen AS MATERIALIZED (SELECT p.*, l.epoch, l.spot FROM peeked AS p "                      \
 	"CROSS JOIN LATERAL " PG_LANE_AND(", ctid AS spot", "p.lane") " AS l "                     \
 	"WHERE l.floor >= ($9::bigint[])[p.lane] AND lease = 'lane' AND locked_by IS NULL "        \
-	"AND $8::text IS NULL AND $12::bigint[] IS NOT NULL AND $15::int > 0 AND $16::int > 0 "    \
+	"AND $8::text IS NULL AND $15::int > 0 AND $16::int > 0 "    \
 	"AND NOT " TOO_MANY NO_BLOCKER "), "                                                       \
 	"mine AS MATERIALIZED (SELECT s.lane, number, bytes, seqs, places, spot, "                 \
 	"l.epoch + 1 AS epoch FROM seen AS s "                                                     \
@@ -203,7 +214,7 @@
 	      "l.ctid = f.spot", " RETURNING f.lane, f.epoch, f.places")                           \
 	CLAIMED("(SELECT lane, epoch, unnest(places) AS place FROM leased) AS m "                  \
 		"JOIN {schema}{table} AS t ON t.ctid = place", "false", "0")                       \
-	ANSWER("number", "NULL::text", ANY_DUE, "NULL::boolean", BLOCKED_BY " OR too_much")
+	ANSWER("number", NO_MARKS, ANY_DUE, "NULL::boolean", BLOCKED_BY " OR too_much")
 
 static const char claim_rows[] = CLAIM_ROWS;
 static const char claim_lanes[] =
@@ -331,6 +342,9 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_cla
 	    !store->path_state[PG_PATH_LANES].from_resume) {
 		pr_buf_reset(&store->low_water);
 		pr_buf_puts(&store->low_water, PQgetvalue(result, 0, PG_COL_LOW_WATER));
+		pr_buf_reset(&store->passed);
+		pr_buf_puts(&store->passed, PQgetvalue(result, 0, PG_COL_PASSED));
+		pr_pgsql_note_passed_ended(store, *PQgetvalue(result, 0, PG_COL_PASSED_ENDED));
 	}
 	if (PQntuples(result) > 0)
 		walls = *PQgetvalue(result, 0, PG_COL_BLOCKERS);
@@ -344,7 +358,7 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_cla
 	/* Messages that were met and not claimed must be held or delayed. */
 	store->no_blockers = met == (int64_t)count;
 	store->fast_path = store->no_blockers && count * LITTLE < (size_t)path_claim->limit &&
-		     store->low_water.len > 0 && !store->low_water.failed;
+		     store->low_water.len > 0 && !store->low_water.failed && !store->passed.failed;
 	/* A full batch shows how many it takes; others may have the rest. */
 	if (full)
 		store->lanes_wanted = store->many_keys && lanes < PARTS ? PARTS : lanes;
