@@ -84,7 +84,7 @@ GRANT UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_
 	last_attempt_at, last_error, updated_at, delivered_at, apart)
 	ON postroom_outbox TO :"relay";
 GRANT SELECT ON postroom_lanes, postroom_messages TO :"relay";
-GRANT UPDATE (locked_by, locked_until, epoch, in_flight, floor) ON postroom_lanes TO :"relay";
+GRANT UPDATE (locked_by, locked_until, epoch, in_flight, floor, passed, passed_from) ON postroom_lanes TO :"relay";
 GRANT SELECT, INSERT, DELETE ON postroom_history TO :"relay";
 -- Locking a row before its deletion needs an UPDATE privilege on it.
 GRANT UPDATE (delivered_at) ON postroom_history TO :"relay";

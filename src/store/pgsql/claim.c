@@ -254,11 +254,14 @@ static int build_path_claim(struct pgsql_store *store, const struct pr_claim *cl
 	if (path == PG_PATH_LANES) {
 		bool from_resume = store->path_state[path].from_resume;
 
-		pr_pgsql_text(params, pr_pgsql_array_end(&path_claim->epochs));
-		if (slot == PG_CLAIM_FAST)
+		pr_pgsql_array_end(&path_claim->epochs);
+		if (slot == PG_CLAIM_FAST) {
+			pr_pgsql_text(params, store->passed.len > 0 ? store->passed.data : NULL);
 			pr_pgsql_number(params, floor);
-		else
-			pr_pgsql_number(params, from_resume ? store->head_seq : INT64_MAX);
+		} else {
+			pr_pgsql_text(params, path_claim->epochs.data);
+			pr_pgsql_text(params, from_resume ? store->head_snapshot.data : NULL);
+		}
 		pr_pgsql_text(params, pr_pgsql_lanes_to_read(store, !from_resume));
 		pr_pgsql_number(params, pr_pgsql_lane_quota(store, limit));
 		pr_pgsql_number(params, store->lanes_wanted);
@@ -316,7 +319,7 @@ static void remember_resume(struct pgsql_store *store, const struct pgsql_path_c
 	/* In the lanes never past what was left there: see lane.c. */
 	if (path_claim->path == PG_PATH_LANES)
 		path_state->busy &= (size_t)met == count && store->many_keys == many_keys &&
-				 !store->lanes.failed;
+				 !store->lanes.failed && !store->head_snapshot.failed;
 	path_state->skip = met == 0 && !(path_claim->path == PG_PATH_LANES && store->blocked) ? QUIET_CLAIMS : 0;
 	if (path_claim->path == PG_PATH_LANES && PQntuples(result) > 0) {
 		/* A scan of a few lanes does not show the state of the others. */
@@ -695,7 +698,7 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 	if (status >= 0)
 		status = pr_pgsql_free_stranded(store, table, claim->block, err);
 	if (status >= 0 && table->lanes)
-		status = pr_pgsql_check_below_low_water(store, table, err);
+		status = pr_pgsql_check_below_low_water(store, err);
 	if (status < 0)
 		pr_batch_reset(batch);
 	return status;
@@ -717,7 +720,7 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 		      " AND " LEASED_BY("row"))                                                    \
 	"OR EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE lease = 'lane' AND EXISTS ("           \
 	"SELECT FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane "                    \
-	"AND o.seq >= l.floor "                                                                    \
+	"AND o.seq >= l.start_seq "                                                                    \
 	"AND status = 'pending' AND apart = 0 AND next_attempt_at <= " PG_NOW " AND " PG_SCOPE PG_ONE_BY_ONE "))"
 
 int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *table,

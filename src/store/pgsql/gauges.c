@@ -42,7 +42,7 @@ static const char oldest_unkeyed[] =
 	"SELECT " PG_TIME("min(greatest(o.created_at, o.next_attempt_at))") " FROM "               \
 	PG_ALL_LANES " AS l CROSS JOIN LATERAL (SELECT created_at, next_attempt_at "               \
 	"FROM {schema}postroom_outbox AS o WHERE " PG_LANE_OF("o.") " = l.lane "                   \
-	"AND o.seq >= l.floor AND " which "o.apart = 0 AND o.status = 'pending' "                  \
+	"AND o.seq >= l.start_seq AND " which "o.apart = 0 AND o.status = 'pending' "                  \
 	"AND $1::bigint > 0 ORDER BY o.seq LIMIT 1) AS o"
 static const char oldest_keyed[] = OLDEST_OF_LANES("o.key IS NOT NULL AND ");
 static const char oldest_in_lanes[] = OLDEST_OF_LANES("");

@@ -18,9 +18,11 @@
  *    while a scan of all lanes costs more than a twentieth of its time. A scan from there
  *    passes over late commits and released messages, and later messages of their key
  *    must not overtake them. So it reads only lanes that no other worker has claimed from
- *    since, never passes a message that was met and not claimed, and reads keyed messages
- *    only up to the seq that was drawn before the heads were read: no transaction that
- *    wrote one of these had seen the late one.
+ *    since, and never passes a message that was met and not claimed. It reads only keyed
+ *    messages that were already visible when the heads were read: the transaction of a late
+ *    one may have written later messages of the key, too. The oldest transaction that was
+ *    open then and has ended since bounds their xmin. A subtransaction has a higher id than
+ *    its parent, so it is above the bound as well.
  * 6. Messages of one lane are far from each other in the table, so a full batch of many
  *    keys takes a few messages from each of many lanes: pages are read once instead of
  *    many times. With more workers, each takes fewer lanes: half of them stay free for
@@ -44,11 +46,11 @@
 /* Each lane's own row first, for it says where to begin. */
 #define LOOKED(lease_kind, fresh, walls)                                                           \
 	"looked AS MATERIALIZED (SELECT l.* FROM unnest($14::smallint[]) AS n "                    \
-	"CROSS JOIN LATERAL " PG_LANE("n") " AS l), "                                              \
+	"CROSS JOIN LATERAL " PG_LANE_AND(PG_START_SEQ, "n") " AS l), "                            \
 	"seen AS MATERIALIZED (SELECT l.lane, epoch, CASE WHEN epoch = ($12::bigint[])[l.lane] "   \
 	"THEN ($9::bigint[])[l.lane] ELSE "                                                        \
 	"(SELECT seq FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane AND " fresh     \
-	" AND o.seq >= greatest(l.floor, ($17::bigint[])[l.lane]) AND " PG_SCOPE                   \
+	" AND o.seq >= greatest(l.start_seq, ($17::bigint[])[l.lane]) AND " PG_SCOPE                   \
 	"ORDER BY o.seq LIMIT 1) END AS head FROM looked AS l WHERE lease = '" lease_kind          \
 	"' AND locked_by IS NULL AND $8::text IS NULL" walls "), "
 /* The more workers, the fewer lanes for each of them. */
@@ -60,6 +62,12 @@
 #define EARLY_AND_BYTES                                                                            \
 	"next_attempt_at > " PG_AT " OR attempts >= $5::int AS early, " PG_BYTES " AS bytes "
 
+/* See 5. $13: the snapshot that read the heads; NULL: it is this one. */
+#define VISIBLE_AT_HEADS                                                                           \
+	"coalesce(age(o.xmin) > (SELECT age(least(pg_snapshot_xmax($13::pg_snapshot), "            \
+	"(SELECT xid FROM pg_snapshot_xip($13::pg_snapshot) AS xid WHERE xid <> ALL (" PG_OPEN     \
+	"::xid8[]) ORDER BY xid LIMIT 1))::xid)), true)"
+
 /* seen: head and epoch of each lane. fresh: condition of the index of that kind of lease. */
 #define MET(seen, fresh, columns)                                                                  \
 	PG_WITH_NOW ", " seen                                                                      \
@@ -69,7 +77,7 @@
 	"ORDER BY s.head LIMIT " SHARE " FOR UPDATE OF l SKIP LOCKED), "                           \
 	"met AS MATERIALIZED (SELECT mine.epoch, o.* FROM mine CROSS JOIN LATERAL (SELECT mine.lane, ctid AS place, " \
 	"next_attempt_at, " EARLY_AND_BYTES ", " columns " FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = mine.lane AND " fresh \
-	" AND o.seq >= mine.head AND (key IS NULL OR seq <= $13::bigint) AND " PG_SCOPE            \
+	" AND o.seq >= mine.head AND (key IS NULL OR " VISIBLE_AT_HEADS ") AND " PG_SCOPE            \
 	"ORDER BY o.seq LIMIT $15::int) AS o "                                                     \
 	"LIMIT $4::int), "
 
@@ -105,14 +113,22 @@
 
 #define ANY(condition) "EXISTS (SELECT FROM {schema}{table} WHERE " condition ")"
 
-/* One row of facts about the scan, joined with the claimed messages. drawn: the highest seq drawn so far. */
+/* One row of facts about the scan, joined with the claimed messages. */
 #define ANSWER(number, low_water, due, expired, walls)                                             \
 	"SELECT c.*, n.* FROM (SELECT " number " AS met, "                                         \
-	"coalesce(pg_sequence_last_value('{schema}{table}_seq_seq'), 0) AS drawn, "                \
-	low_water " AS floors, "                                                                   \
+	"pg_current_snapshot()::text AS snapshot, "                                                \
+	low_water ", "                                                                             \
 	due " AS due, " expired " AS expired, " walls " AS walls FROM met) AS n "                  \
-	"LEFT JOIN claimed AS c ON false UNION ALL SELECT *, NULL, NULL, NULL, NULL, NULL, NULL "  \
+	"LEFT JOIN claimed AS c ON false "                                                        \
+	"UNION ALL SELECT *, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL "                      \
 	"FROM claimed"
+
+#define NO_MARKS "NULL::text AS floors, NULL::text AS passed, false AS passed_ended"
+#define MARKS                                                                                      \
+	"(SELECT array_agg(start_seq ORDER BY lane)::text FROM looked) AS floors, "                \
+	"(SELECT array_agg(DISTINCT xid)::text FROM looked CROSS JOIN unnest(passed) AS xid "      \
+	"WHERE xid = ANY (" PG_OPEN "::xid8[])) AS passed, "                                       \
+	"(SELECT coalesce(bool_or(start_seq < floor), false) FROM looked) AS passed_ended"
 
 #define KEYED "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL"
 #define CLAIM_ROWS                                                                                 \
@@ -126,7 +142,7 @@
 	"SELECT place FROM fitting)) RETURNING {columns}, " PG_CONTENT_OF_FITTING ", status = 'dead' AS dead_lettered, " \
 	PG_LANE_OF("") "::int AS of_lane, ((SELECT each FROM epochs))[" PG_LANE_OF("") "::int] "   \
 	"AS of_epoch, next_attempt_at AS due, ctid AS place) "                                     \
-	ANSWER("count(*)", "NULL::text", "true", "true", "false")
+	ANSWER("count(*)", NO_MARKS, "true", "true", "false")
 
 #define ANY_BLOCKER                                                                                \
 	"(" ANY("key IS NOT NULL AND apart = 1 AND status IN ('pending', '{active}')")             \
@@ -152,7 +168,7 @@
 	LEASE("(SELECT lane, epoch, array_agg(seq) AS seqs FROM fitting GROUP BY lane, epoch)",    \
 	      "l.lane = f.lane", "")                                                               \
 	CLAIMED("fitting", PG_IS_LARGE, "bytes")                                                   \
-	ANSWER("count(*)", "(SELECT array_agg(floor ORDER BY lane)::text FROM looked)",            \
+	ANSWER("count(*)", MARKS,                                                                  \
 	       ANY_DUE, ANY("status = '{active}' AND locked_until < " PG_AT)                       \
 	       " OR EXISTS (SELECT FROM looked WHERE locked_until < " PG_AT ")", BLOCKED_BY)
 
@@ -164,7 +180,8 @@
  * it costs, each column in each of its parts: so what a message is made of is read at the end. If there
  * is more than may be taken, if only because of what others have in flight, nothing is: that hides the
  * rest as a wall does.
- * $8, $12, $15 and $16 are for other looks.
+ * It takes nothing either once a transaction has ended that the marks have passed ($12).
+ * $8, $15 and $16 are for other scans.
  */
 #define PEEK_LOW_WATER(lane) "greatest(($9::bigint[])[" lane "], ($17::bigint[])[" lane "])"
 #define PEEKED                                                                                     \
@@ -177,13 +194,15 @@
 	FRESH " AND o.seq >= $13::bigint AND o.seq >= "                                            \
 	PEEK_LOW_WATER(PG_LANE_OF("o.") "::smallint") " AND " PG_SCOPE                             \
 	"LIMIT $4::int::bigint + 1) AS o GROUP BY lane), "
-#define TOO_MANY "(SELECT coalesce(sum(number) > $4::int, false) FROM peeked)"
+#define TOO_MANY                                                                                   \
+	"(SELECT coalesce(sum(number) > $4::int, false) OR NOT coalesce($12::xid8[] <@ " PG_OPEN   \
+	", true) FROM peeked)"
 #define CLAIM_FEW                                                                                  \
 	PG_WITH_NOW ", " BLOCKERS PEEKED                                                           \
 	"seen AS MATERIALIZED (SELECT p.*, l.epoch, l.spot FROM peeked AS p "                      \
 	"CROSS JOIN LATERAL " PG_LANE_AND(", ctid AS spot", "p.lane") " AS l "                     \
 	"WHERE l.floor >= ($9::bigint[])[p.lane] AND lease = 'lane' AND locked_by IS NULL "        \
-	"AND $8::text IS NULL AND $12::bigint[] IS NOT NULL AND $15::int > 0 AND $16::int > 0 "    \
+	"AND $8::text IS NULL AND $15::int > 0 AND $16::int > 0 "    \
 	"AND NOT " TOO_MANY NO_BLOCKER "), "                                                       \
 	"mine AS MATERIALIZED (SELECT s.lane, number, bytes, seqs, places, spot, "                 \
 	"l.epoch + 1 AS epoch FROM seen AS s "                                                     \
@@ -195,7 +214,7 @@
 	      "l.ctid = f.spot", " RETURNING f.lane, f.epoch, f.places")                           \
 	CLAIMED("(SELECT lane, epoch, unnest(places) AS place FROM leased) AS m "                  \
 		"JOIN {schema}{table} AS t ON t.ctid = place", "false", "0")                       \
-	ANSWER("number", "NULL::text", ANY_DUE, "NULL::boolean", BLOCKED_BY " OR too_much")
+	ANSWER("number", NO_MARKS, ANY_DUE, "NULL::boolean", BLOCKED_BY " OR too_much")
 
 static const char claim_rows[] = CLAIM_ROWS;
 static const char claim_lanes[] =
@@ -315,17 +334,20 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_cla
 		changes += row > 1 && (PQgetisnull(result, row, PR_COL_KEY) || differ(result, row, PR_COL_KEY));
 	}
 	pr_pgsql_array_end(&store->lanes);
-	if (!store->path_state[PG_PATH_LANES].from_resume)
-		store->head_seq = store->drawn;
+	if (PQntuples(result) > 0 && !store->path_state[PG_PATH_LANES].from_resume) {
+		pr_buf_reset(&store->head_snapshot);
+		pr_buf_puts(&store->head_snapshot, PQgetvalue(result, 0, PG_COL_SNAPSHOT));
+	}
 	if (PQntuples(result) > 0 && !PQgetisnull(result, 0, PG_COL_LOW_WATER) &&
 	    !store->path_state[PG_PATH_LANES].from_resume) {
 		pr_buf_reset(&store->low_water);
 		pr_buf_puts(&store->low_water, PQgetvalue(result, 0, PG_COL_LOW_WATER));
+		pr_buf_reset(&store->passed);
+		pr_buf_puts(&store->passed, PQgetvalue(result, 0, PG_COL_PASSED));
+		pr_pgsql_note_passed_ended(store, *PQgetvalue(result, 0, PG_COL_PASSED_ENDED));
 	}
-	if (PQntuples(result) > 0) {
-		store->drawn = pr_pgsql_read_int8(result, 0, PG_COL_DRAWN);
+	if (PQntuples(result) > 0)
 		walls = *PQgetvalue(result, 0, PG_COL_BLOCKERS);
-	}
 	store->blocked = walls && path_claim->step.slot != PG_CLAIM_LANES;
 	if (walls)
 		store->blockers_until_us = pr_mono_us() + BLOCKERS_US;
@@ -336,7 +358,7 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_cla
 	/* Messages that were met and not claimed must be held or delayed. */
 	store->no_blockers = met == (int64_t)count;
 	store->fast_path = store->no_blockers && count * LITTLE < (size_t)path_claim->limit &&
-		     store->low_water.len > 0 && !store->low_water.failed;
+		     store->low_water.len > 0 && !store->low_water.failed && !store->passed.failed;
 	/* A full batch shows how many it takes; others may have the rest. */
 	if (full)
 		store->lanes_wanted = store->many_keys && lanes < PARTS ? PARTS : lanes;

@@ -123,7 +123,7 @@ static int set_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct p
 		status = run_kind_command(store,
 				 "BEGIN; SET LOCAL lock_timeout = '500ms'; "
 				 "LOCK TABLE {schema}postroom_lanes IN ACCESS EXCLUSIVE MODE; "
-				 "UPDATE {schema}postroom_lanes SET floor = 0, lease = ",
+				 "UPDATE {schema}postroom_lanes SET floor = 0, passed = NULL, passed_from = NULL, lease = ",
 				 kind == PR_LEASE_LANE ? "'lane'" : "'row'", "; COMMIT", err);
 		if (status < 0)
 			run_kind_command(store, "ROLLBACK", "", "", &(struct pr_err){ 0 });

@@ -23,10 +23,22 @@
  *    have read before it had the lock, or a user may have set by hand: so their mark is one
  *    second lower. Every ten seconds all marks are found again, or later if that takes
  *    long. An idle store scans below them with its one statement.
+ * 6. The marks of the lanes also rise past transactions that stay open: a ten-minute import must
+ *    not make every claim pass all that was settled since it began. A mark remembers the ids of
+ *    those that it has passed, and for each of them the mark before. A scan compares them with
+ *    its own snapshot. As long as all of them are open there, none of their messages is visible,
+ *    and it starts at the mark. If one of them has ended, it starts where that one was passed:
+ *    so it finds the late messages in the same snapshot as the later ones of their keys. The next
+ *    raise forgets those that have ended.
+ * 7. What a mark says of the messages stays true, whatever is written into the lane's row later:
+ *    so of two raises at the same time either may be the last. An id of another server, in a
+ *    restored dump, is not open here: a scan starts below, and the next raise forgets the id.
+ * 8. A transaction without an id cannot be passed, nor can many of them. Then the marks wait for
+ *    them. The marks of a scope always wait.
  */
 #include "base/time.h"
-#include "store/pgsql/pgsql.h"
 #include "store/pgsql/array.h"
+#include "store/pgsql/statements.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +50,8 @@
 /* How long the first look waits for those who write. */
 #define FIRST_TRIES 10
 #define FIRST_TRY_MS 5
+/* The row of each lane has so many ids of transactions that its mark has passed. */
+#define PASSED_MAX 16
 /* So many lanes at a time: there may be much to pass. All of them by who sweeps seldom. */
 #define LOWER_LANES 8
 #define LOWER_EVERY_US 7000000LL
@@ -47,50 +61,6 @@
 #define OWN_FOR_US 10000000LL
 #define OWN_SHARE 50
 #define LATE_US 1000000
-
-#define HOLDERS                                                                                    \
-	"SELECT d.seq, h.holders, h.lasting, d.at FROM (SELECT coalesce(pg_sequence_last_value("   \
-	"'{schema}{table}_seq_seq'), 0) AS seq, (extract(epoch FROM clock_timestamp()) "           \
-	"* 1000000)::bigint AS at OFFSET 0) AS d CROSS JOIN LATERAL "                              \
-	"(SELECT coalesce(array_agg(virtualtransaction), '{}')::text AS holders, "                 \
-	"coalesce(bool_or(virtualtransaction = ANY ($1::text[])), false) AS lasting "              \
-	"FROM pg_locks WHERE locktype = 'relation' AND relation = '{schema}{table}'::regclass "    \
-	"AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "         \
-	"AND mode = 'RowExclusiveLock' AND d.seq IS NOT NULL) AS h"
-
-#define IN_TURN PG_LANE_OF("o.") " = l.lane AND o.status = 'pending' AND o.apart = 0 "
-
-/* All is looked up before the first lane is locked, and who has one locked is not waited for. */
-#define SET_FLOORS(lanes, which, condition)                                                        \
-	"WITH found AS MATERIALIZED (SELECT lane, epoch, " which " AS floor "                      \
-	"FROM " lanes " WHERE lease = 'lane'), "                                                   \
-	"free AS MATERIALIZED (SELECT l.lane, l.epoch, found.floor "                               \
-	"FROM {schema}postroom_lanes AS l JOIN found ON found.lane = l.lane "                      \
-	"AND found.epoch = l.epoch AND " condition                                                 \
-	" ORDER BY l.lane FOR UPDATE OF l SKIP LOCKED) "                                           \
-	"UPDATE {schema}postroom_lanes AS l SET floor = free.floor FROM free "                     \
-	"WHERE l.lane = free.lane AND l.epoch = free.epoch"
-
-#define RAISE                                                                                      \
-	SET_FLOORS(PG_ALL_LANES " AS l",                                                           \
-		   "coalesce((SELECT seq FROM {schema}{table} AS o WHERE " IN_TURN                 \
-		   "AND o.seq BETWEEN l.floor AND $1::bigint ORDER BY o.seq LIMIT 1), "            \
-		   "$1::bigint + 1)", "found.floor > l.floor")
-
-#define LOWER                                                                                      \
-	SET_FLOORS("unnest($1::smallint[]) AS n CROSS JOIN LATERAL " PG_LANE("n") " AS l",         \
-		   "(SELECT seq FROM {schema}{table} AS o WHERE " IN_TURN                          \
-		   "AND o.seq < l.floor ORDER BY o.seq LIMIT 1)", "found.floor < l.floor")
-
-static int set_low_water(struct pgsql_store *store, enum pgsql_slot slot,
-		      const struct pr_table *table, const char *sql, struct pgsql_params *params,
-		      struct pr_err *err)
-{
-	PR_CLEANUP_RESULT PGresult *result = pr_pgsql_run(store, slot, table, sql, params, false,
-							  "looking how far lanes are empty", err);
-
-	return result ? POSTROOM_OK : err->status;
-}
 
 /*
  * $4 and $5: where they are now; $6 and $7: where they may rise to. Near: of a lane whose first
@@ -241,48 +211,91 @@ static bool claims_all(const struct pgsql_store *store, const struct pr_scope *s
 static int raise_proven(struct pgsql_store *store, const struct pr_table *table,
 		    const struct pr_scope *scope, struct pr_err *err)
 {
-	struct pgsql_params params = { 0 };
-	int status = POSTROOM_OK;
-
 	store->since_raised = 0;
 	store->proven_seq = store->low_water_seq;
 	store->proven_us = store->low_water_us;
-	pr_pgsql_number(&params, store->proven_seq);
-	if (store->kind == PR_LEASE_LANE)
-		status = set_low_water(store, PG_RAISE, table, RAISE, &params, err);
-	if (status >= 0 && !claims_all(store, scope))
-		status = raise_scope_low_water(store, table, scope, err);
-	return status;
+	return claims_all(store, scope) ? POSTROOM_OK : raise_scope_low_water(store, table, scope, err);
+}
+
+enum { COL_SEQ, COL_US, COL_HOLDERS, COL_LASTING, COL_PASSED };
+
+static void remember_holders(struct pr_buf *holders, const PGresult *writers)
+{
+	pr_buf_reset(holders);
+	pr_buf_puts(holders, PQgetvalue(writers, 0, COL_HOLDERS));
+}
+
+/* passed: open transactions that the marks may rise past: xid8[]. */
+static int raise_lanes(struct pgsql_store *store, int64_t seq, const char *passed, struct pr_err *err)
+{
+	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+
+	pr_sql_bind_raise_low_water(&params, seq, passed);
+	result = pr_sql_run(store, &pr_sql_raise_low_water, &params, err);
+	if (!result)
+		return err->status;
+	store->since_raised = 0;
+	return POSTROOM_OK;
+}
+
+/* patient: rather than past a transaction that may end in a moment, the marks rise later. */
+static int raise_past_open(struct pgsql_store *store, const PGresult *writers, bool no_holder, bool patient,
+			   struct pr_err *err)
+{
+	int64_t seq = atoll(PQgetvalue(writers, 0, COL_SEQ));
+	const char *passed = PQgetvalue(writers, 0, COL_PASSED);
+	bool asked = store->passing_seq > 0, none = strcmp(passed, "{}") == 0;
+	int status = POSTROOM_OK;
+
+	if (no_holder)
+		status = raise_lanes(store, seq, "{}", err);
+	else if (asked && (PQgetisnull(writers, 0, COL_PASSED) || (patient && !none)))
+		return POSTROOM_OK;
+	else if (asked)
+		status = raise_lanes(store, store->passing_seq, passed, err);
+	store->passing_seq = seq;
+	remember_holders(&store->passing_holders, writers);
+	return store->passing_holders.failed ? pr_err_nomem(err) : status;
 }
 
 /* Asks once; *ret_lasting: some of those who wrote when it was asked before still do. */
 static int raise_if_proven(struct pgsql_store *store, const struct pr_table *table,
-			   const struct pr_scope *scope, bool *ret_lasting, struct pr_err *err)
+			   const struct pr_scope *scope, bool patient, bool *ret_lasting, struct pr_err *err)
 {
-	PR_CLEANUP_RESULT PGresult *result = NULL;
+	PR_CLEANUP_RESULT PGresult *writers = NULL;
 	struct pgsql_params params = { 0 };
 	bool asked = store->low_water_seq > 0, no_holder;
 	int status = POSTROOM_OK;
 
-	pr_pgsql_text(&params, asked ? store->holders.data : "{}");
-	result = pr_pgsql_run(store, PG_HOLDERS, table, HOLDERS, &params, false,
-			      "looking who writes messages", err);
-	if (!result)
+	pr_sql_bind_lock_holders(&params, asked ? store->holders.data : "{}",
+				 store->passing_seq > 0 ? store->passing_holders.data : "{}", PASSED_MAX);
+	writers = pr_sql_run(store, &pr_sql_lock_holders, &params, err);
+	if (!writers)
 		return err->status;
 	store->raise_due_us = pr_mono_us() + RAISE_EVERY_US;
-	no_holder = strcmp(PQgetvalue(result, 0, 1), "{}") == 0;
-	*ret_lasting = !no_holder && (!asked || *PQgetvalue(result, 0, 2) == 't');
-	if (*ret_lasting && asked)
-		return POSTROOM_OK;
+	no_holder = strcmp(PQgetvalue(writers, 0, COL_HOLDERS), "{}") == 0;
+	*ret_lasting = !no_holder && (!asked || *PQgetvalue(writers, 0, COL_LASTING) == 't');
+	if (store->kind == PR_LEASE_LANE)
+		status = raise_past_open(store, writers, no_holder, patient, err);
+	if (status < 0 || (*ret_lasting && asked))
+		return status;
 	if (asked && !no_holder)
 		status = raise_proven(store, table, scope, err);
-	store->low_water_seq = atoll(PQgetvalue(result, 0, 0));
-	store->low_water_us = atoll(PQgetvalue(result, 0, 3));
+	store->low_water_seq = atoll(PQgetvalue(writers, 0, COL_SEQ));
+	store->low_water_us = atoll(PQgetvalue(writers, 0, COL_US));
 	if (no_holder)
 		status = raise_proven(store, table, scope, err);
-	pr_buf_reset(&store->holders);
-	pr_buf_puts(&store->holders, PQgetvalue(result, 0, 1));
+	remember_holders(&store->holders, writers);
 	return store->holders.failed ? pr_err_nomem(err) : status;
+}
+
+/* The next raise lets scans start at the marks again. */
+void pr_pgsql_note_passed_ended(struct pgsql_store *store, bool ended)
+{
+	if (ended && !store->passed_ended)
+		store->raise_due_us = 0;
+	store->passed_ended = ended;
 }
 
 /* There may be much for others in the way of the first look. */
@@ -302,24 +315,24 @@ int pr_pgsql_raise_low_water(struct pgsql_store *store, const struct pr_table *t
 		return err->status;
 	if (pr_mono_us() < store->raise_due_us ||
 	    (store->scan_us < SLOW_SCAN_US && store->since_raised < RAISE_AFTER &&
-	     !is_first_scan(store, scope)))
+	     !store->passed_ended && !is_first_scan(store, scope)))
 		return POSTROOM_OK;
-	status = raise_if_proven(store, table, scope, &lasting, err);
+	status = raise_if_proven(store, table, scope, store->scan_us == 0, &lasting, err);
 	/* Nearly all who write are done in a moment, which the first look is worth. */
 	for (int tries = 0; tries < FIRST_TRIES && status >= 0 && lasting && store->scan_us == 0; tries++) {
 		pr_stop_wait(store->stop, FIRST_TRY_MS);
-		status = raise_if_proven(store, table, scope, &lasting, err);
+		status = raise_if_proven(store, table, scope, tries < FIRST_TRIES - 1, &lasting, err);
 	}
 	return status;
 }
 
-int pr_pgsql_check_below_low_water(struct pgsql_store *store, const struct pr_table *table,
-			  struct pr_err *err)
+int pr_pgsql_check_below_low_water(struct pgsql_store *store, struct pr_err *err)
 {
 	PR_CLEANUP_BUF struct pr_buf lanes = { 0 };
+	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 	int64_t begun_us = pr_mono_us(), cost_us;
-	int count = LOWER_LANES, status;
+	int count = LOWER_LANES;
 
 	if (store->kind != PR_LEASE_LANE || begun_us < store->lower_due_us)
 		return POSTROOM_OK;
@@ -327,11 +340,11 @@ int pr_pgsql_check_below_low_water(struct pgsql_store *store, const struct pr_ta
 		count = PG_LANES;
 	for (int i = 0; i < count; i++)
 		pr_pgsql_array_add_number(&lanes, store->lanes_checked_below++ % PG_LANES + 1);
-	pr_pgsql_text(&params, pr_pgsql_array_end(&lanes));
+	pr_sql_bind_lower_low_water(&params, pr_pgsql_array_end(&lanes));
 	if (lanes.failed)
 		return pr_err_nomem(err);
-	status = set_low_water(store, PG_LOWER, table, LOWER, &params, err);
+	result = pr_sql_run(store, &pr_sql_lower_low_water, &params, err);
 	cost_us = (pr_mono_us() - begun_us) * LOWER_SHARE;
 	store->lower_due_us = begun_us + (cost_us > LOWER_EVERY_US ? cost_us : LOWER_EVERY_US);
-	return status;
+	return result ? POSTROOM_OK : err->status;
 }

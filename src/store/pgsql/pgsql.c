@@ -564,6 +564,9 @@ static void close_store(struct postroom_store *base)
 		pr_buf_release(&store->arrays[i]);
 	pr_buf_release(&store->lanes);
 	pr_buf_release(&store->holders);
+	pr_buf_release(&store->passing_holders);
+	pr_buf_release(&store->passed);
+	pr_buf_release(&store->head_snapshot);
 	pr_buf_release(&store->low_water);
 	pr_buf_release(&store->scope);
 	pr_buf_release(&store->scope_low_water);

@@ -28,9 +28,6 @@ enum pgsql_slot {
 	PG_SETTLE_DELIVERED,
 	PG_SETTLE_DELIVERED_KEEP,
 	PG_RENEW_LANES,
-	PG_HOLDERS,
-	PG_RAISE,
-	PG_LOWER,
 	PG_OWN_NEAR_ROW,
 	PG_OWN_NEAR_LANE,
 	PG_OWN_FAR_ROW,
@@ -94,8 +91,7 @@ struct pgsql_store {
 	/* See lane.c. */
 	bool lease_kind_known;
 	int64_t epochs[PG_LANES + 1]; /* epochs of the lanes at their resume positions */
-	int64_t drawn;		      /* a seq that was drawn */
-	int64_t head_seq;	      /* a seq drawn before the lanes were read from their heads */
+	struct pr_buf head_snapshot;  /* the snapshot that read the lanes from their heads */
 	bool none_expired;	      /* at the last scan of the lanes */
 	enum pr_lease_kind kind; /* the lease kind at the last check */
 	struct pr_buf lanes;	 /* lanes of the last batch, or lanes to claim from */
@@ -106,7 +102,8 @@ struct pgsql_store {
 	bool fast_path;		 /* and met few rows */
 	bool blocked;		 /* blockers exist that the last scan did not check, or more rows than fit */
 	int64_t blockers_until_us;	 /* until then there may be blockers; then check again */
-	struct pr_buf low_water;	 /* low-water marks of all lanes at the last scan: bigint[] */
+	struct pr_buf low_water;	 /* where scans of the lanes started at the last scan: bigint[] */
+	struct pr_buf passed;	 /* open transactions that these marks have passed: xid8[] */
 	/* See low_water.c. */
 	int64_t scan_us;	 /* duration of the last scan of all lanes */
 	size_t since_raised;	 /* messages claimed from lanes since the low-water marks were last raised */
@@ -116,6 +113,9 @@ struct pgsql_store {
 	int64_t low_water_seq, low_water_us; /* where the marks may rise to once all holders have ended: lanes, the rest */
 	int64_t proven_seq, proven_us; /* where they have risen to */
 	struct pr_buf holders;	 /* transactions that were writing messages when that was the last seq: text[] */
+	int64_t passing_seq;	 /* where the marks of the lanes may rise to, past those of */
+	struct pr_buf passing_holders; /* that have an id: text[] */
+	bool passed_ended;	 /* scans start below the marks of the lanes, because one that was passed has ended */
 	struct pr_buf scope;	 /* scope that has low-water marks of its own in this store */
 	struct pr_buf scope_low_water;	 /* low-water marks of the lanes for this scope: bigint[] */
 	int64_t scope_low_water_us;		 /* the same for unkeyed rows */
@@ -291,7 +291,8 @@ void pr_pgsql_box_disconnect(postroom_box *box);
 
 /* batch.c: behind {columns} every claim answers with these. */
 enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE,
-       PG_COL_CTID, PG_COL_MET, PG_COL_DRAWN, PG_COL_LOW_WATER, PG_COL_IS_DUE,
+       PG_COL_CTID, PG_COL_MET, PG_COL_SNAPSHOT, PG_COL_LOW_WATER, PG_COL_PASSED,
+       PG_COL_PASSED_ENDED, PG_COL_IS_DUE,
        PG_COL_EXPIRED, PG_COL_BLOCKERS };
 
 /* The batch owns the result. by_lane: the lanes have the leases. reason: of the dead letters. */
@@ -359,8 +360,9 @@ int pr_pgsql_lease_kind(struct postroom_store *store, const enum pr_lease_kind *
 /* low_water.c: both do something only when it is due. */
 int pr_pgsql_raise_low_water(struct pgsql_store *store, const struct pr_table *table,
 			  const struct pr_scope *scope, struct pr_err *err);
-int pr_pgsql_check_below_low_water(struct pgsql_store *store, const struct pr_table *table,
-			  struct pr_err *err);
+int pr_pgsql_check_below_low_water(struct pgsql_store *store, struct pr_err *err);
+/* ended: the last scan started below the marks of the lanes, because one that they passed has ended. */
+void pr_pgsql_note_passed_ended(struct pgsql_store *store, bool ended);
 
 /* Where scans of this scope begin: bigint[] of the lanes; NULL: use the marks of the lanes. */
 const char *pr_pgsql_scope_low_water_lanes(struct pgsql_store *store, const struct pr_scope *scope);
@@ -463,16 +465,24 @@ void pr_pgsql_store_low_water(struct pgsql_store *store, int64_t begun_us);
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM behind WHERE NOT brief)) "                      \
 	"FOR SHARE SKIP LOCKED)))) FOR UPDATE SKIP LOCKED)))"
 
+/* The transactions that are open in the statement's snapshot: xid8[], without subtransactions. */
+#define PG_OPEN "(SELECT ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot())))"
+
 /* The lane of a message of o, as the indexes have it. */
 #define PG_LANE_OF(o)                                                                              \
 	"((CASE WHEN " o "key IS NULL THEN " o "seq ELSE hashtext(" o "key) END & 63) + 1)"
+/* Where scans of lane l start: below its mark if a transaction that was passed has ended. */
+#define PG_START_SEQ                                                                               \
+	", CASE WHEN l.passed IS NULL OR l.passed <@ " PG_OPEN " THEN l.floor ELSE least(l.floor, " \
+	"(SELECT min(p.seq) FROM unnest(l.passed, l.passed_from) AS p(xid, seq) "                  \
+	"WHERE p.xid <> ALL (" PG_OPEN "::xid8[]))) END AS start_seq"
 /* A lane as it is now: see the key of postroom_lanes. */
 #define PG_LANE(lane) PG_LANE_AND("", lane)
 #define PG_LANE_AND(columns, lane)                                                                 \
 	"(SELECT *" columns " FROM {schema}postroom_lanes AS l WHERE l.lane = " lane               \
 	" ORDER BY l.epoch DESC LIMIT 1)"
 #define PG_ALL_LANES                                                                               \
-	"generate_series(1, 64) AS n CROSS JOIN LATERAL " PG_LANE("n::smallint")
+	"generate_series(1, 64) AS n CROSS JOIN LATERAL " PG_LANE_AND(PG_START_SEQ, "n::smallint")
 /* At the end of what EXISTS looks for: so that it is looked up in each lane, and never joined with all. */
 #define PG_ONE_BY_ONE "OFFSET 0"
 

@@ -33,7 +33,7 @@
 /* A keyed message, or one in a lane without a lease, is due, or a claim makes it scheduled. */
 #define WAITING                                                                                    \
 	IN_LANES("lease = 'row'", "0", "AND key IS NOT NULL ") " OR "                              \
-	IN_LANES("lease = 'lane' AND locked_by IS NULL", "l.floor", "")
+	IN_LANES("lease = 'lane' AND locked_by IS NULL", "l.start_seq", "")
 #define IN_LANES(which, floor, fresh)                                                              \
 	"EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE " which " AND EXISTS ("                   \
 	"SELECT FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane "                    \

@@ -273,6 +273,48 @@ LANE_TEST(D6_late_commit_is_not_overtaken_by_later_messages)
 	leave(other);
 }
 
+/* It wrote the later message of the key, too: both become visible at the same time. */
+static void write_around_resume_position(bool in_subtransaction)
+{
+	struct session *other = join();
+	struct pgsql_path_state *path_state = &pgsql_store(store)->path_state[PG_PATH_LANES];
+	postroom_receipt late;
+
+	for (int i = 0; i < 3; i++)
+		postroom_batch_free(CLAIM());
+	begin(other);
+	CHECK_INT(postroom_enqueue(other->box,
+				   POSTROOM_MESSAGE(.topic = "t", .key = "a", .payload = "1"),
+				   &late),
+		  POSTROOM_OK);
+	for (int i = 0; i < 2; i++)
+		PUT(.topic = "t", .key = "a", .payload = "0");
+	if (in_subtransaction)
+		sql(other, "SAVEPOINT later");
+	CHECK_INT(postroom_enqueue(other->box,
+				   POSTROOM_MESSAGE(.topic = "t", .key = "a", .payload = "2"),
+				   NULL),
+		  POSTROOM_OK);
+	take_one();
+	path_state->head_due_us = 0; /* all lanes once more, now that all have a seq */
+	take_one();
+	commit(other);
+	CHECK(path_state->busy);
+	path_state->head_due_us = INT64_MAX;
+	CHECK_STR(take_one(), late.id);
+	leave(other);
+}
+
+LANE_TEST(D6_late_commit_is_not_overtaken_by_its_own_later_message)
+{
+	write_around_resume_position(false);
+}
+
+LANE_TEST(D6_late_commit_is_not_overtaken_by_its_own_subtransaction)
+{
+	write_around_resume_position(true);
+}
+
 /* A worker between two batches: what it has is delivered, and what there is then is taken. */
 static void take_turn(struct postroom_batch *now, struct postroom_batch *next, bool reclaim_expired)
 {

@@ -6,7 +6,7 @@ WITH wanted(name, privilege) AS (VALUES
 	('migrations', 'SELECT'), ('messages', 'SELECT'), ('outbox', 'SELECT'), ('outbox', 'DELETE'),
 	('outbox', 'UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_until, '
 		'last_attempt_at, last_error, updated_at, delivered_at, apart)'),
-	('lanes', 'SELECT'), ('lanes', 'UPDATE (locked_by, locked_until, epoch, in_flight, floor)'),
+	('lanes', 'SELECT'), ('lanes', 'UPDATE (locked_by, locked_until, epoch, in_flight, floor, passed, passed_from)'),
 	('history', 'SELECT'), ('history', 'INSERT'), ('history', 'DELETE'), ('history', 'UPDATE (delivered_at)'),
 	('dedupe', 'SELECT'), ('dedupe', 'DELETE'), ('dedupe', 'UPDATE (created_at)'),
 	('attempts', 'SELECT'), ('attempts', 'INSERT'), ('attempts', 'DELETE'), ('inbox', 'SELECT'), ('inbox', 'DELETE'),

@@ -271,8 +271,12 @@ CREATE TABLE {schema}postroom_lanes (
 	epoch bigint NOT NULL DEFAULT 0,
 	-- The seq of every message claimed.
 	in_flight bigint[],
-	-- No message in its turn has a lower seq, nor will one have: looks into the lane begin here.
+	-- No ready message has a lower seq, and none will have: scans of the lane begin here.
 	floor bigint NOT NULL DEFAULT 0,
+	-- Except those of transactions that were still open when the mark rose, and for each of them
+	-- the mark that it was passed from.
+	passed xid8[],
+	passed_from bigint[],
 	PRIMARY KEY (lane, epoch),
 	CONSTRAINT "locked_by, locked_until, in_flight: all or none"
 		CHECK (num_nulls(locked_by, locked_until, in_flight) % 3 = 0)

@@ -1,0 +1,19 @@
+-- Lowers the low-water marks of some lanes to the first ready message below, if there is one.
+-- All is read before the first lane is locked, and a lane that is locked is skipped.
+-- doing: looking for messages below low-water marks
+-- :lanes smallint[]
+WITH found AS MATERIALIZED (
+	SELECT lane, epoch, (SELECT o.seq FROM {schema}postroom_outbox AS o
+		WHERE ((CASE WHEN o.key IS NULL THEN o.seq ELSE hashtext(o.key) END & 63) + 1) = l.lane
+			AND o.status = 'pending' AND o.apart = 0 AND o.seq < l.floor
+		ORDER BY o.seq LIMIT 1) AS floor
+	FROM unnest(:lanes) AS n CROSS JOIN LATERAL (
+		SELECT * FROM {schema}postroom_lanes AS l WHERE l.lane = n ORDER BY l.epoch DESC LIMIT 1) AS l
+	WHERE lease = 'lane'
+), free AS MATERIALIZED (
+	SELECT found.* FROM {schema}postroom_lanes AS l
+	JOIN found ON found.lane = l.lane AND found.epoch = l.epoch AND found.floor < l.floor
+	ORDER BY l.lane FOR UPDATE OF l SKIP LOCKED
+)
+UPDATE {schema}postroom_lanes AS l SET floor = free.floor
+FROM free WHERE l.lane = free.lane AND l.epoch = free.epoch
