@@ -58,7 +58,7 @@
 	"AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "         \
 	"AND mode = 'RowExclusiveLock' AND d.seq IS NOT NULL) AS h"
 
-#define IN_TURN PG_LANE_OF("o.") " = l.lane AND o.status = 'pending' AND o.apart = 0 "
+#define IN_TURN PG_LANE_OF("o.") " = l.lane AND o.status = 'pending' AND o.state = 'ready' "
 
 /* All is looked up before the first lane is locked, and who has one locked is not waited for. */
 #define SET_FLOORS(lanes, which, condition)                                                        \
@@ -68,19 +68,19 @@
 	"FROM {schema}postroom_lanes AS l JOIN found ON found.lane = l.lane "                      \
 	"AND found.epoch = l.epoch AND " condition                                                 \
 	" ORDER BY l.lane FOR UPDATE OF l SKIP LOCKED) "                                           \
-	"UPDATE {schema}postroom_lanes AS l SET floor = free.floor FROM free "                     \
+	"UPDATE {schema}postroom_lanes AS l SET low_water_seq = free.floor FROM free "                     \
 	"WHERE l.lane = free.lane AND l.epoch = free.epoch"
 
 #define RAISE                                                                                      \
 	SET_FLOORS(PG_ALL_LANES " AS l",                                                           \
 		   "coalesce((SELECT seq FROM {schema}{table} AS o WHERE " IN_TURN                 \
-		   "AND o.seq BETWEEN l.floor AND $1::bigint ORDER BY o.seq LIMIT 1), "            \
-		   "$1::bigint + 1)", "found.floor > l.floor")
+		   "AND o.seq BETWEEN l.low_water_seq AND $1::bigint ORDER BY o.seq LIMIT 1), "            \
+		   "$1::bigint + 1)", "found.floor > l.low_water_seq")
 
 #define LOWER                                                                                      \
 	SET_FLOORS("unnest($1::smallint[]) AS n CROSS JOIN LATERAL " PG_LANE("n") " AS l",         \
 		   "(SELECT seq FROM {schema}{table} AS o WHERE " IN_TURN                          \
-		   "AND o.seq < l.floor ORDER BY o.seq LIMIT 1)", "found.floor < l.floor")
+		   "AND o.seq < l.low_water_seq ORDER BY o.seq LIMIT 1)", "found.floor < l.low_water_seq")
 
 static int set_low_water(struct pgsql_store *store, enum pgsql_slot slot,
 		      const struct pr_table *table, const char *sql, struct pgsql_params *params,
@@ -113,7 +113,7 @@ static int set_low_water(struct pgsql_store *store, enum pgsql_slot slot,
 	"AND o.seq >= ($5::bigint[])[" PG_LANE_OF("o.") "::int] AND o.seq <= $6::bigint AND " PG_SCOPE \
 	"GROUP BY 1) AS f ON f.lane = l.lane ORDER BY l.lane)"
 
-#define IN_LANE "o.status = 'pending' AND o.apart = 0"
+#define IN_LANE "o.status = 'pending' AND o.state = 'ready'"
 #define WITH_KEY IN_LANE " AND o.key IS NOT NULL"
 
 static const struct scope_low_water {
@@ -124,7 +124,7 @@ static const struct scope_low_water {
 		PG_OWN_NEAR_ROW, PG_OWN_FAR_ROW,
 		OWN_NEAR(WITH_KEY,
 			 "coalesce((SELECT (extract(epoch FROM next_attempt_at) * 1000000)::bigint "
-			 "FROM {schema}{table} WHERE status = 'pending' AND apart = 0 AND key IS NULL "
+			 "FROM {schema}{table} WHERE status = 'pending' AND state = 'ready' AND key IS NULL "
 			 "AND next_attempt_at >= " PG_SCOPE_LOW_WATER " AND next_attempt_at <= "
 			 "timestamptz 'epoch' + $7::bigint * interval '1 microsecond' AND " PG_SCOPE
 			 "ORDER BY next_attempt_at, seq LIMIT 1), $7::bigint)"),
