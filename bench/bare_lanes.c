@@ -29,7 +29,7 @@
  */
 #define CLAIM                                                                                      \
 	"WITH met AS MATERIALIZED (SELECT " COLUMNS ", ctid FROM postroom_outbox "                 \
-	"WHERE " LANE " = $1::smallint AND status = 'pending' AND apart = 0 "                      \
+	"WHERE " LANE " = $1::smallint AND status = 'pending' AND state = 'ready' "                      \
 	"ORDER BY seq LIMIT $2::int), "                                                            \
 	"leased AS (UPDATE postroom_lanes SET locked_by = $3::uuid, "                              \
 	"locked_until = clock_timestamp() + interval '30 s', epoch = epoch + 1, "                  \
@@ -45,7 +45,7 @@ enum { COL_PLACE = COL_COUNT, COL_EPOCH };
 	"AND epoch = $3::bigint RETURNING lane)"
 #define DELETE                                                                                     \
 	"DELETE FROM postroom_outbox WHERE ctid = ANY ($4::tid[]) AND EXISTS (SELECT FROM mine) "  \
-	"AND status = 'pending' AND apart = 0"
+	"AND status = 'pending' AND state = 'ready'"
 #define SETTLE LET_GO " " DELETE
 #define HISTORY                                                                                    \
 	"id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "         \

@@ -42,7 +42,7 @@
 	"WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at), "                              \
 	"chosen AS MATERIALIZED (SELECT ctid, "                                                    \
 	"pg_column_size(payload) + coalesce(pg_column_size(body), 0) AS bytes "                    \
-	"FROM postroom_outbox WHERE status = 'pending' AND apart = 0 AND key IS NULL "             \
+	"FROM postroom_outbox WHERE status = 'pending' AND state = 'ready' AND key IS NULL "             \
 	"AND next_attempt_at <= " NOW                                                              \
 	" AND (next_attempt_at, seq) >= ($3::timestamptz, $4::bigint) "                            \
 	"AND ($5::text IS NULL OR namespace = $5) AND ($6::text IS NULL OR topic LIKE $6) "        \
@@ -56,7 +56,7 @@
 	"locked_by = CASE WHEN attempts < $9::int THEN $2::uuid END, "                             \
 	"locked_until = CASE WHEN attempts < $9::int THEN " NOW " + interval '30 s' END, "         \
 	"last_attempt_at = CASE WHEN attempts < $9::int THEN " NOW " ELSE last_attempt_at END, "   \
-	"attempts = attempts + (attempts < $9::int)::int, claims = claims + 1, apart = 1, "        \
+	"attempts = attempts + (attempts < $9::int)::int, claims = claims + 1, state = 'scheduled', "        \
 	"updated_at = " NOW " WHERE ctid = ANY (ARRAY(SELECT ctid FROM fitting)) "                 \
 	"RETURNING " COLUMNS
 
@@ -79,7 +79,7 @@
 #define SEEDS_TABLE                                                                                \
 	"DROP TABLE IF EXISTS bare_seeds; CREATE TABLE bare_seeds "                                \
 	"(LIKE postroom_outbox INCLUDING DEFAULTS INCLUDING IDENTITY, PRIMARY KEY (id)); "         \
-	"ALTER TABLE bare_seeds DROP COLUMN apart; "                                               \
+	"ALTER TABLE bare_seeds DROP COLUMN state; "                                               \
 	"CREATE UNIQUE INDEX ON bare_seeds (namespace, topic, dedupe_key) "                        \
 	"WHERE dedupe_key IS NOT NULL; "                                                           \
 	"CREATE INDEX ON bare_seeds (status, next_attempt_at); "                                   \

@@ -64,7 +64,7 @@ GRANT INSERT (id, handler_name, seq, topic, key, tenant_id, correlation_id, payl
 	ON postroom_inbox TO :"worker";
 GRANT SELECT, DELETE ON postroom_inbox TO :"worker";
 GRANT UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_until, last_attempt_at,
-	last_error, checkpoint, steps, updated_at, processed_at, apart) ON postroom_inbox TO :"worker";
+	last_error, checkpoint, steps, updated_at, processed_at, state) ON postroom_inbox TO :"worker";
 GRANT USAGE ON SEQUENCE postroom_inbox_seq_seq TO :"worker";
 GRANT SELECT, UPDATE ON SEQUENCE postroom_inbox_notify_until TO :"worker";
 -- The positions of sources, and what was purged since.
@@ -81,10 +81,10 @@ GRANT USAGE ON SCHEMA :"schema" TO :"relay";
 GRANT SELECT ON postroom_migrations TO :"relay";
 GRANT SELECT, DELETE ON postroom_outbox TO :"relay";
 GRANT UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_until,
-	last_attempt_at, last_error, updated_at, delivered_at, apart)
+	last_attempt_at, last_error, updated_at, delivered_at, state)
 	ON postroom_outbox TO :"relay";
 GRANT SELECT ON postroom_lanes, postroom_messages TO :"relay";
-GRANT UPDATE (locked_by, locked_until, epoch, in_flight, floor, passed, passed_from) ON postroom_lanes TO :"relay";
+GRANT UPDATE (locked_by, locked_until, epoch, in_flight, low_water_seq, passed, passed_from) ON postroom_lanes TO :"relay";
 GRANT SELECT, INSERT, DELETE ON postroom_history TO :"relay";
 -- Locking a row before its deletion needs an UPDATE privilege on it.
 GRANT UPDATE (delivered_at) ON postroom_history TO :"relay";
@@ -94,7 +94,7 @@ GRANT SELECT, DELETE ON postroom_inbox TO :"relay";
 GRANT SELECT, INSERT, UPDATE ON postroom_inbox_purged TO :"relay";
 -- The history of failed attempts.
 GRANT SELECT, INSERT, DELETE ON postroom_attempts TO :"relay";
-GRANT UPDATE (seq, status, attempts, next_attempt_at, updated_at, apart) ON postroom_inbox TO :"relay";
+GRANT UPDATE (seq, status, attempts, next_attempt_at, updated_at, state) ON postroom_inbox TO :"relay";
 GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq, postroom_inbox_seq_seq TO :"relay";
 -- Saying until when it sleeps.
 GRANT SELECT, UPDATE ON SEQUENCE postroom_notify_until TO :"relay";

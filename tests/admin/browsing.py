@@ -81,7 +81,7 @@ class Data:
         for table in ('outbox', 'inbox'):
             for row in getattr(self, table):
                 if 'postgres' in db:
-                    row['apart'] = 1 if row['attempts'] or table == 'inbox' else 0
+                    row['state'] = 'scheduled' if row['attempts'] or table == 'inbox' else 'ready'
                 else:
                     row['state'] = 'dead' if row['status'] == 'dead' else 'scheduled'
             (write_postgres if 'postgres' in db else write_sqlite)(db, f'postroom_{table}', getattr(self, table))

@@ -227,7 +227,7 @@ def U2_role_without_privileges_learns_its_grants_and_skips_unreadable_checks(
 EXPIRED = {
     'outbox': ("INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '{}')",
                "UPDATE postroom_outbox SET status = 'processing', locked_by = gen_random_uuid(), attempts = 1, "
-               "claims = 1, apart = 1, locked_until = clock_timestamp() - interval '2 minutes'"),
+               "claims = 1, state = 'scheduled', locked_until = clock_timestamp() - interval '2 minutes'"),
     'outbox (lanes)': ("INSERT INTO postroom_outbox (topic, payload, key) VALUES ('t', '{}', 'k')",
                        "UPDATE postroom_lanes SET locked_by = gen_random_uuid(), epoch = epoch + 1, "
                        "locked_until = clock_timestamp() - interval '2 minutes', "
@@ -260,14 +260,14 @@ def U2_undelivered_message_without_relay_is_found(postroom, lease, key):  # noqa
     is_quiet(postroom, *NOW)
 
 
-STRANDED = ["UPDATE postroom_outbox SET apart = 2", "UPDATE postroom_outbox SET apart = 1, next_attempt_at = '9000-01-01'",
+STRANDED = ["UPDATE postroom_outbox SET state = 'held'", "UPDATE postroom_outbox SET state = 'scheduled', next_attempt_at = '9000-01-01'",
             "UPDATE postroom_outbox SET status = 'delivered', delivered_at = NULL",
             "UPDATE postroom_outbox SET status = 'processing', locked_by = gen_random_uuid(), locked_until = '9000-01-01'",
             "INSERT INTO postroom_history (id) VALUES (gen_random_uuid())",
             "UPDATE postroom_outbox SET next_attempt_at = '9000-01-01'",
             "UPDATE postroom_lanes SET locked_by = gen_random_uuid(), in_flight = '{}', locked_until = '9000-01-01' WHERE lane = 7",
             "UPDATE postroom_inbox SET next_attempt_at = '9000-01-01'",
-            "UPDATE postroom_inbox SET apart = 2",
+            "UPDATE postroom_inbox SET state = 'held'",
             "UPDATE postroom_outbox SET status = 'delivered', delivered_at = '9000-01-01'",
             "INSERT INTO postroom_history (id, delivered_at) VALUES (gen_random_uuid(), 'infinity')",
             "UPDATE postroom_inbox SET status = 'completed', processed_at = clock_timestamp(), updated_at = '9000-01-01'",

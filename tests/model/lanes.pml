@@ -38,11 +38,11 @@
 #define LANE(r) ((LANES == 2 && (r) == 2) -> 1 : 0)
 #define BEFORE(q, r) ((q) < (r) && KEY(q) == KEY(r))
 
-mtype = { absent, pending, processing, delivered, dead };
+mtype = { absent, pending, processing, delivered, dead, ready, scheduled, held, delayed };
 
 /* postroom_outbox */
 mtype status[ROWS];
-byte apart[ROWS]; /* 0 in its turn, 1 claimed by itself, 2 held, 3 joins its key when due */
+mtype state[ROWS]; /* a delayed one joins its key when it is due */
 bool due[ROWS];
 byte attempts[ROWS];
 byte claims[ROWS];
@@ -84,17 +84,17 @@ byte burying;	  /* burials whose second transaction, which sets free, has yet to
 bool crossed;	  /* two were settling rows of one key, and each left the rest to the other */
 
 #define UNFINISHED(r) (status[r] == pending || status[r] == processing)
-#define IN_ORDER(r) (UNFINISHED(r) && apart[r] != 3)
+#define IN_ORDER(r) (UNFINISHED(r) && state[r] != delayed)
 /* Blockers of later messages of their key; messages in a lane are in order anyway. */
-#define WALL(r) (UNFINISHED(r) && (apart[r] == 1 || apart[r] == 2))
+#define WALL(r) (UNFINISHED(r) && (state[r] == scheduled || state[r] == held))
 #define CAN_LOCK(r) (row_lock[r] == NIL)
 #define WALL_OF(q, r) (BEFORE(q, r) && WALL(q))
 #define WALLED(r) (WALL_OF(0, r) || WALL_OF(1, r))
 #define PARKABLE(r) (WALL_OF(0, r) -> CAN_LOCK(0) : WALL_OF(1, r) && CAN_LOCK(1))
 
-#define IN_TURN(r) (status[r] == pending && apart[r] == 0)
+#define IN_TURN(r) (status[r] == pending && state[r] == ready)
 #define OF_LANE(r, l) (IN_TURN(r) && LANE(r) == (l) && (by_lane || !KEYLESS(r)))
-#define ALONE(r) (status[r] == pending && apart[r] == 1 && due[r])
+#define ALONE(r) (status[r] == pending && state[r] == scheduled && due[r])
 #define SUSPECT(r) (status[r] == processing && row_expired[r] && CAN_LOCK(r) && !WALLED(r))
 
 /* Is there anything that a claim would change? */
@@ -148,9 +148,9 @@ inline choose(mine, was)
 inline park(was)
 {
 	if
-	:: status[r] == pending && apart[r] == was &&
+	:: status[r] == pending && state[r] == was &&
 	   (MUTANT == NO_SHARE_LOCK || (CAN_LOCK(behind) && WALL(behind))) ->
-		apart[r] = 2;
+		state[r] = held;
 		written(r)
 	:: else
 	fi
@@ -181,7 +181,7 @@ inline lease_rows(w)
 		:: HAS(take, r) ->
 			assert_unclaimed(w, r);
 			status[r] = processing;
-			apart[r] = 1;
+			state[r] = scheduled;
 			attempts[r]++;
 			tried[r]++;
 			claims[r]++;
@@ -220,7 +220,7 @@ inline claim_lane(w, l)
 {
 	if
 	:: lane_owner[l] == NIL && (epoch[l] == looked_at || MUTANT == STALE_SNAPSHOT) ->
-		choose(0, 0);
+		choose(0, ready);
 		assert((take & ~SET_OF(IN_TURN(0), IN_TURN(1), IN_TURN(2))) == 0); /* I1 */
 		if
 		:: take != 0 && looked_by_lane -> lease_lane(w, l)
@@ -243,7 +243,7 @@ inline claim_alone(w)
 	:: else -> mine = unwritten[w] & SET_OF(ALONE(0), ALONE(1), ALONE(2))
 	fi;
 	candidates = unwritten[w] & SET_OF(ALONE(0), ALONE(1), ALONE(2));
-	choose(mine, 1);
+	choose(mine, scheduled);
 	mine = 0;
 	if
 	:: take != 0 -> lease_rows(w)
@@ -338,7 +338,7 @@ inline take_over(l)
 		:: HAS(in_flight[l], r) ->
 			assert(IN_TURN(r));
 			status[r] = processing;
-			apart[r] = 1;
+			state[r] = scheduled;
 			attempts[r]++;
 			tried[r]++;
 			claims[r]++;
@@ -374,7 +374,7 @@ inline settle_lane(i)
 				attempts[r]++;
 				tried[r]++;
 				claims[r]++;
-				apart[r] = 1;
+				state[r] = scheduled;
 				due[r] = false;
 				written(r);
 				if
@@ -417,12 +417,12 @@ inline lock_own(i)
 		    (HAS(batch[i].failed, r) && attempts[r] >= MAX_ATTEMPTS)))
 #define ENDS_IN(i, r) ((ENDS(i, 0) && KEY(0) == KEY(r)) || (ENDS(i, 1) && KEY(1) == KEY(r)) || \
 		       (ENDS(i, 2) && KEY(2) == KEY(r)))
-#define STANDS(i, q, r) (UNFINISHED(q) && apart[q] == 1 && !ENDS(i, q) && \
+#define STANDS(i, q, r) (UNFINISHED(q) && state[q] == scheduled && !ENDS(i, q) && \
 			 (BEFORE(q, r) || (MUTANT == FREE_BEHIND_NONE && KEY(q) == KEY(r))))
 #define STANDS_IN(i, r) (STANDS(i, 0, r) || STANDS(i, 1, r) || STANDS(i, 2, r))
 #define LOCKED(i, q, r) (STANDS(i, q, r) && !CAN_LOCK(q))
 #define LOCKED_IN(i, r) (LOCKED(i, 0, r) || LOCKED(i, 1, r) || LOCKED(i, 2, r))
-#define HELD(r) (status[r] == pending && apart[r] == 2)
+#define HELD(r) (status[r] == pending && state[r] == held)
 
 /* The snapshot of what sets free: the first RUN of a key, unless another one stands before them. */
 inline find_held(i)
@@ -446,7 +446,7 @@ inline free_held()
 {
 	for (r : 0 .. ROWS - 1) {
 		if
-		:: HAS(freeing, r) && HELD(r) -> apart[r] = 1; written(r)
+		:: HAS(freeing, r) && HELD(r) -> state[r] = scheduled; written(r)
 		:: else
 		fi
 	}
@@ -739,7 +739,7 @@ end:
 	:: d_step { status[1] == pending && !due[1] -> due[1] = true }
 	:: d_step { status[2] == pending && !due[2] -> due[2] = true }
 #if DELAYED != NIL
-	:: d_step { apart[DELAYED] == 3 && due[DELAYED] -> apart[DELAYED] = 0 }
+	:: d_step { state[DELAYED] == delayed && due[DELAYED] -> state[DELAYED] = ready }
 #endif
 #if UNSEEN != NIL
 	:: d_step { status[UNSEEN] == absent -> status[UNSEEN] = pending }
@@ -778,7 +778,7 @@ init {
 		for (r : 0 .. ROWS - 1) {
 			status[r] = (r == UNSEEN -> absent : pending);
 			due[r] = (r != DELAYED);
-			apart[r] = (r == DELAYED -> 3 : 0)
+			state[r] = (r == DELAYED -> delayed : ready)
 		}
 		for (r : 0 .. WORKERS) {
 			batch[r].owner = r

@@ -96,7 +96,7 @@ def M1_count_beyond_the_limit_skips_rows_and_falls_back_to_counting(postroom, sq
     sql('VACUUM ANALYZE postroom_outbox')
 
     def is_hinted():  # the query skips rows only if the statistics have about as many as the limit
-        return sql("SELECT count(*) FROM pg_class WHERE relkind = 'i' AND relname = 'postroom_outbox_turn' "
+        return sql("SELECT count(*) FROM pg_class WHERE relkind = 'i' AND relname = 'postroom_outbox_unkeyed' "
                    'AND reltuples >= 90000')[0][0] > 0
     assert is_hinted(), sql("SELECT relname, reltuples FROM pg_class WHERE relkind = 'i' AND relname LIKE 'postroom_outbox%%'")
     admin = serve_idle(postroom)

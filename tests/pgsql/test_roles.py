@@ -89,7 +89,7 @@ def E6_producer_role_enqueues_by_every_entry_point_and_reads_no_payload(roles, s
                      "UPDATE postroom_outbox SET payload = '1'",
                      "INSERT INTO postroom_outbox (topic, payload, status) VALUES ('t', '1', 'dead')",
                      *(f"INSERT INTO postroom_outbox (topic, payload, {column}) VALUES ('t', '1', NULL)"
-                       for column in ('apart', 'attempts', 'claims', 'locked_by', 'locked_until', 'last_attempt_at',
+                       for column in ('state', 'attempts', 'claims', 'locked_by', 'locked_until', 'last_attempt_at',
                                       'last_error', 'delivered_at')),
                      'DELETE FROM postroom_dedupe', 'SELECT * FROM postroom_dedupe',
                      'SELECT created_at FROM postroom_dedupe', "UPDATE postroom_dedupe SET dedupe_key = 'x'",

@@ -44,9 +44,9 @@ static void put_retry(struct pr_query *query, const postroom_filter *filter, int
 		     "FROM (SELECT * FROM dead ORDER BY seq) AS dead) "
 		     "UPDATE {schema}{table} AS t SET seq = numbered.seq, status = 'pending', "
 		     "attempts = 0, next_attempt_at = clock_timestamp(), "
-		     "updated_at = clock_timestamp(), apart = ");
-	pr_query_put(query, inbox ? "1 FROM numbered WHERE t.ctid = numbered.place" :
-				    "0 FROM numbered WHERE t.id = ANY (ARRAY[numbered.place])");
+		     "updated_at = clock_timestamp(), state = ");
+	pr_query_put(query, inbox ? "'scheduled' FROM numbered WHERE t.ctid = numbered.place" :
+				    "'ready' FROM numbered WHERE t.id = ANY (ARRAY[numbered.place])");
 }
 
 int pr_pgsql_retry(struct postroom_store *base, const postroom_filter *filter, int32_t limit,

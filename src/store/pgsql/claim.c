@@ -15,7 +15,7 @@
  * 5. A claim dead-letters each message that it meets without attempts left.
  * 6. A message with a key is claimed only if all earlier unfinished messages of
  *    its key are claimed with it, unless the claim is unordered. A claim holds
- *    any other message (apart = 2) under a share lock on its blocker: the worker
+ *    any other message (state = 'held') under a share lock on its blocker: the worker
  *    that finishes the blocker sees the held message, and unblocks it (settle.c).
  * 7. The scan starts behind the last row of the claim before, because the dead
  *    entries of settled rows pile up at the head of the index while some old
@@ -52,7 +52,7 @@
 #define CLAIM_TURN                                                                                 \
 	PG_WITH_NOW ", chosen AS MATERIALIZED (SELECT ctid AS place, seq, "                        \
 	"next_attempt_at AS due, " PG_BYTES " AS bytes FROM {schema}{table} "                      \
-	"WHERE status = 'pending' AND apart = 0 AND key IS NULL "                                  \
+	"WHERE status = 'pending' AND state = 'ready' AND key IS NULL "                                  \
 	"AND next_attempt_at <= " PG_AT " AND (next_attempt_at, seq) > "                           \
 	"(timestamptz 'epoch' + $9::bigint * interval '1 microsecond', $11::bigint) "              \
 	"AND (SELECT lease = 'row' FROM " PG_LANE("1::smallint") " AS one) "                       \
@@ -70,27 +70,27 @@
  */
 #define CLAIM_ITSELF                                                                               \
 	PG_WITH_NOW ", chosen AS MATERIALIZED (SELECT ctid AS place FROM {schema}{table} "         \
-	"WHERE status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT               \
+	"WHERE status = 'pending' AND state IN ('scheduled', 'delayed') AND next_attempt_at <= " PG_AT               \
 	" AND $9::bigint = 0 AND " PG_SCOPE                                                        \
 	"ORDER BY next_attempt_at, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "                    \
-	"there AS MATERIALIZED (SELECT ctid AS place, seq, key, topic, namespace, apart, "         \
+	"there AS MATERIALIZED (SELECT ctid AS place, seq, key, topic, namespace, state, "         \
 	"next_attempt_at AS due, " PG_BYTES " AS bytes FROM {schema}{table} "                      \
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM chosen))), "                                    \
 	"delayed AS MATERIALIZED (SELECT ctid AS place, key, topic, namespace, seq, "              \
 	"next_attempt_at AS due, ctid IN (SELECT place FROM there) AS mine "                       \
-	"FROM {schema}{table} WHERE status = 'pending' AND apart = 3 "                             \
-	"AND (next_attempt_at, seq) <= (SELECT due, seq FROM there WHERE apart = 3 "               \
+	"FROM {schema}{table} WHERE status = 'pending' AND state = 'delayed' "                             \
+	"AND (next_attempt_at, seq) <= (SELECT due, seq FROM there WHERE state = 'delayed' "               \
 	"ORDER BY due DESC, seq DESC LIMIT 1) AND " PG_SCOPE "), "                                 \
 	"numbered AS MATERIALIZED (SELECT place, nextval('{schema}{table}_seq_seq') AS seq "       \
 	"FROM (SELECT place FROM (SELECT *, bool_and(mine) OVER ("                                 \
 	"PARTITION BY key, topic, namespace ORDER BY due, seq) AS ready FROM delayed) AS d "       \
 	"WHERE ready ORDER BY due, seq) AS r), "                                                   \
-	"joining AS (UPDATE {schema}{table} AS t SET apart = 0, seq = n.seq "                      \
+	"joining AS (UPDATE {schema}{table} AS t SET state = 'ready', seq = n.seq "                      \
 	"FROM numbered AS n WHERE t.ctid = n.place), "                                             \
 	"keys AS MATERIALIZED (SELECT key, topic, namespace, array_agg(seq) AS mine "              \
-	"FROM there WHERE apart = 1 AND key IS NOT NULL AND NOT $12::boolean "                     \
+	"FROM there WHERE state = 'scheduled' AND key IS NOT NULL AND NOT $12::boolean "                     \
 	"GROUP BY 1, 2, 3), "                                                                      \
-	"met AS MATERIALIZED (SELECT * FROM there WHERE apart = 1), "                              \
+	"met AS MATERIALIZED (SELECT * FROM there WHERE state = 'scheduled'), "                              \
 	PG_BEHIND ", " PG_HOLD ", "                                                                \
 	PG_FITTING("met " PG_BEHIND_NOTHING, "seq") ", " CLAIM_THEM                                \
 	"SELECT c.*, n.met FROM (SELECT count(*) AS met FROM chosen) AS n "                        \
@@ -111,13 +111,13 @@
 #define CLAIM_EXPIRED                                                                              \
 	PG_WITH_NOW ", blocked AS MATERIALIZED (SELECT ctid AS place " EXPIRED "AND " BLOCKED      \
 	" ORDER BY locked_until LIMIT 500 FOR UPDATE SKIP LOCKED), "                               \
-	"held AS (UPDATE {schema}{table} SET status = 'pending', apart = 2, "                      \
+	"held AS (UPDATE {schema}{table} SET status = 'pending', state = 'held', "                      \
 	"locked_by = NULL, locked_until = NULL, updated_at = " PG_AT                               \
 	" WHERE ctid = ANY (ARRAY(SELECT place FROM blocked))), "                                  \
 	"chosen AS MATERIALIZED (SELECT ctid AS place, seq, CASE WHEN attempts < $5::int THEN " PG_BYTES \
 	" ELSE 0 END AS bytes " EXPIRED                                                            \
-	"AND (key IS NULL OR $12::boolean OR (NOT " EARLIER("b.apart = 1 AND b.status IN ('pending', '{active}')") \
-	" AND NOT " EARLIER("b.apart = 2 AND b.status = 'pending'") ")) "                          \
+	"AND (key IS NULL OR $12::boolean OR (NOT " EARLIER("b.state = 'scheduled' AND b.status IN ('pending', '{active}')") \
+	" AND NOT " EARLIER("b.state = 'held' AND b.status = 'pending'") ")) "                          \
 	"AND NOT (" BLOCKED ") "                                                                   \
 	"ORDER BY locked_until, seq LIMIT $4::int FOR UPDATE SKIP LOCKED), "                       \
 	PG_FITTING("chosen", "seq") ", " CLAIM_THEM                                                \
@@ -712,16 +712,16 @@ int pr_pgsql_sweep(struct postroom_store *base, const struct pr_table *table,
 	"(SELECT lease = '" kind "' FROM " PG_LANE("1::smallint") " AS one)"
 #define UNFINISHED_APART                                                                           \
 	"SELECT EXISTS (SELECT FROM {schema}{table} WHERE status = '{active}' AND " PG_SCOPE ") "  \
-	"OR " WAITING("apart IN (1, 3) AND (next_attempt_at <= " PG_NOW " OR claims > 0)")
+	"OR " WAITING("state IN ('scheduled', 'delayed') AND (next_attempt_at <= " PG_NOW " OR claims > 0)")
 #define UNFINISHED                                                                                 \
-	UNFINISHED_APART "OR " WAITING("apart = 0 AND key IS NULL AND next_attempt_at <= " PG_NOW  \
+	UNFINISHED_APART "OR " WAITING("state = 'ready' AND key IS NULL AND next_attempt_at <= " PG_NOW  \
 		      " AND " LEASED_BY("row"))                                                    \
-	"OR " WAITING("apart = 0 AND key IS NOT NULL AND next_attempt_at <= " PG_NOW               \
+	"OR " WAITING("state = 'ready' AND key IS NOT NULL AND next_attempt_at <= " PG_NOW               \
 		      " AND " LEASED_BY("row"))                                                    \
 	"OR EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE lease = 'lane' AND EXISTS ("           \
 	"SELECT FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane "                    \
 	"AND o.seq >= l.start_seq "                                                                    \
-	"AND status = 'pending' AND apart = 0 AND next_attempt_at <= " PG_NOW " AND " PG_SCOPE PG_ONE_BY_ONE "))"
+	"AND status = 'pending' AND state = 'ready' AND next_attempt_at <= " PG_NOW " AND " PG_SCOPE PG_ONE_BY_ONE "))"
 
 int pr_pgsql_unfinished(struct postroom_store *base, const struct pr_table *table,
 			const struct pr_claim *claim, bool *ret, struct pr_err *err)

@@ -29,20 +29,20 @@
  */
 static const struct state {
 	const char *index, *condition;
-} unkeyed = { "postroom_outbox_turn", "key IS NULL AND apart = 0 AND status = 'pending'" },
-  keyed = { "postroom_outbox_keyed", "key IS NOT NULL AND apart = 0 AND status = 'pending'" },
-  in_lanes = { "postroom_outbox_lane", "apart = 0 AND status = 'pending'" },
+} unkeyed = { "postroom_outbox_unkeyed", "key IS NULL AND state = 'ready' AND status = 'pending'" },
+  keyed = { "postroom_outbox_keyed", "key IS NOT NULL AND state = 'ready' AND status = 'pending'" },
+  in_lanes = { "postroom_outbox_lane", "state = 'ready' AND status = 'pending'" },
   dead = { "postroom_outbox_dead", "status = 'dead'" };
 static const char oldest_unkeyed[] =
 	"SELECT " PG_TIME("greatest(created_at, next_attempt_at)") " " OUTBOX
-	"key IS NULL AND apart = 0 AND status = 'pending' AND $1::bigint > 0 "
+	"key IS NULL AND state = 'ready' AND status = 'pending' AND $1::bigint > 0 "
 	"ORDER BY next_attempt_at, seq LIMIT 1";
 /* The first of each lane, from its low-water mark on. */
 #define OLDEST_OF_LANES(which)                                                                     \
 	"SELECT " PG_TIME("min(greatest(o.created_at, o.next_attempt_at))") " FROM "               \
 	PG_ALL_LANES " AS l CROSS JOIN LATERAL (SELECT created_at, next_attempt_at "               \
 	"FROM {schema}postroom_outbox AS o WHERE " PG_LANE_OF("o.") " = l.lane "                   \
-	"AND o.seq >= l.start_seq AND " which "o.apart = 0 AND o.status = 'pending' "                  \
+	"AND o.seq >= l.start_seq AND " which "o.state = 'ready' AND o.status = 'pending' "                  \
 	"AND $1::bigint > 0 ORDER BY o.seq LIMIT 1) AS o"
 static const char oldest_keyed[] = OLDEST_OF_LANES("o.key IS NOT NULL AND ");
 static const char oldest_in_lanes[] = OLDEST_OF_LANES("");
@@ -282,29 +282,29 @@ static int collect_inbox(struct collecting *collecting)
 	"GROUP BY 1, 2 ORDER BY count(*) DESC, 1, 2 LIMIT $2::int"
 
 static const char outbox_topics[] = BY_TOPIC
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart = 0 AND key IS NULL AND status = 'pending'",
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state = 'ready' AND key IS NULL AND status = 'pending'",
 	       "next_attempt_at, seq") " UNION ALL "
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart = 0 AND key IS NOT NULL AND status = 'pending'",
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state = 'ready' AND key IS NOT NULL AND status = 'pending'",
 	       PG_LANE_OF("") ", seq") " UNION ALL "
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart IN (1, 3) AND status = 'pending'",
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state IN ('scheduled', 'delayed') AND status = 'pending'",
 	       "next_attempt_at, seq") " UNION ALL "
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart = 2 AND status = 'pending'",
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state = 'held' AND status = 'pending'",
 	       "key, topic, namespace, seq") " UNION ALL "
 	SAMPLE("l", OUTBOX_COLUMNS, OUTBOX "status = 'processing'", "locked_until") " UNION ALL "
 	SAMPLE("d", OUTBOX_COLUMNS, OUTBOX "status = 'dead'", "id DESC") BY_TOPIC_END;
 static const char outbox_topics_of_lanes[] = BY_TOPIC
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart = 0 AND status = 'pending'",
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state = 'ready' AND status = 'pending'",
 	       PG_LANE_OF("") ", seq") " UNION ALL "
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart IN (1, 3) AND status = 'pending'",
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state IN ('scheduled', 'delayed') AND status = 'pending'",
 	       "next_attempt_at, seq") " UNION ALL "
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "apart = 2 AND status = 'pending'",
+	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state = 'held' AND status = 'pending'",
 	       "key, topic, namespace, seq") " UNION ALL "
 	SAMPLE("l", OUTBOX_COLUMNS, OUTBOX "status = 'processing'", "locked_until") " UNION ALL "
 	SAMPLE("d", OUTBOX_COLUMNS, OUTBOX "status = 'dead'", "id DESC") BY_TOPIC_END;
 static const char inbox_handlers[] = BY_TOPIC
-	SAMPLE("p", INBOX_COLUMNS, INBOX "apart IN (1, 3) AND status = 'pending'",
+	SAMPLE("p", INBOX_COLUMNS, INBOX "state IN ('scheduled', 'delayed') AND status = 'pending'",
 	       "namespace, next_attempt_at, seq") " UNION ALL "
-	SAMPLE("p", INBOX_COLUMNS, INBOX "apart = 2 AND status = 'pending'",
+	SAMPLE("p", INBOX_COLUMNS, INBOX "state = 'held' AND status = 'pending'",
 	       "key, topic, namespace, seq") " UNION ALL "
 	SAMPLE("l", INBOX_COLUMNS, INBOX "status = 'active'", "locked_until") " UNION ALL "
 	SAMPLE("d", INBOX_COLUMNS, INBOX "status = 'dead'", "seq DESC") BY_TOPIC_END;

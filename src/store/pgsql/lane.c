@@ -90,7 +90,7 @@
 	"keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace, NULL::bigint[] AS mine "     \
 	"FROM met WHERE key IS NOT NULL AND " walls "), " PG_BEHIND ", " PG_HOLD ", "              \
 	"later AS (UPDATE {schema}{table} "                                                        \
-	"SET apart = CASE WHEN key IS NULL OR attempts > 0 THEN 1 ELSE 3 END "                     \
+	"SET state = CASE WHEN key IS NULL OR attempts > 0 THEN 'scheduled'::{schema}postroom_state ELSE 'delayed' END "                     \
 	"WHERE ctid = ANY (ARRAY(SELECT place FROM met AS m WHERE early "                          \
 	"AND NOT EXISTS (SELECT FROM behind AS b WHERE b.key = m.key AND b.topic = m.topic "       \
 	"AND b.namespace = m.namespace AND b.seq < m.seq))) RETURNING " PG_LANE_OF("") " AS lane), "
@@ -128,9 +128,9 @@
 	"(SELECT array_agg(start_seq ORDER BY lane)::text FROM looked) AS floors, "                \
 	"(SELECT array_agg(DISTINCT xid)::text FROM looked CROSS JOIN unnest(passed) AS xid "      \
 	"WHERE xid = ANY (" PG_OPEN "::xid8[])) AS passed, "                                       \
-	"(SELECT coalesce(bool_or(start_seq < floor), false) FROM looked) AS passed_ended"
+	"(SELECT coalesce(bool_or(start_seq < low_water_seq), false) FROM looked) AS passed_ended"
 
-#define KEYED "o.status = 'pending' AND o.apart = 0 AND o.key IS NOT NULL"
+#define KEYED "o.status = 'pending' AND o.state = 'ready' AND o.key IS NOT NULL"
 #define CLAIM_ROWS                                                                                 \
 	MET_AND_CHOSEN(LOOKED("row", KEYED, ""), KEYED, "seq, key, topic, namespace", "true")      \
 	"passed AS (UPDATE {schema}postroom_lanes AS l SET epoch = f.epoch "                       \
@@ -145,15 +145,15 @@
 	ANSWER("count(*)", NO_MARKS, "true", "true", "false")
 
 #define ANY_BLOCKER                                                                                \
-	"(" ANY("key IS NOT NULL AND apart = 1 AND status IN ('pending', '{active}')")             \
-	" OR " ANY("apart = 2 AND status = 'pending'")                                             \
+	"(" ANY("key IS NOT NULL AND state = 'scheduled' AND status IN ('pending', '{active}')")             \
+	" OR " ANY("state = 'held' AND status = 'pending'")                                             \
 	" OR ($11::boolean AND " ANY("key IS NOT NULL AND status = 'dead'") "))"
 
 #define BLOCKERS "walls AS MATERIALIZED (SELECT " ANY_BLOCKER " AS there), "
 #define BLOCKED_BY "(SELECT there FROM walls)"
 #define NO_BLOCKER " AND NOT " BLOCKED_BY
 
-#define FRESH "o.status = 'pending' AND o.apart = 0"
+#define FRESH "o.status = 'pending' AND o.state = 'ready'"
 #define LEASE(from, by, returning)                                                                 \
 	"leased AS (UPDATE {schema}postroom_lanes AS l SET locked_by = $6::uuid, "                 \
 	"locked_until = " PG_AT " + $7::bigint * interval '1 millisecond', "                       \
@@ -162,7 +162,7 @@
 #define CLAIMED(from, withheld, size)                                                              \
 	"claimed AS NOT MATERIALIZED (SELECT {columns}, " PG_CONTENT(withheld, size) ", NULL::boolean AS dead_lettered, " \
 	"lane::int AS of_lane, epoch AS of_epoch, next_attempt_at AS due, place FROM " from ") "
-#define ANY_DUE ANY("status = 'pending' AND apart IN (1, 3) AND next_attempt_at <= " PG_AT)
+#define ANY_DUE ANY("status = 'pending' AND state IN ('scheduled', 'delayed') AND next_attempt_at <= " PG_AT)
 
 #define LEASE_LOOKED                                                                               \
 	LEASE("(SELECT lane, epoch, array_agg(seq) AS seqs FROM fitting GROUP BY lane, epoch)",    \
@@ -201,7 +201,7 @@
 	PG_WITH_NOW ", " BLOCKERS PEEKED                                                           \
 	"seen AS MATERIALIZED (SELECT p.*, l.epoch, l.spot FROM peeked AS p "                      \
 	"CROSS JOIN LATERAL " PG_LANE_AND(", ctid AS spot", "p.lane") " AS l "                     \
-	"WHERE l.floor >= ($9::bigint[])[p.lane] AND lease = 'lane' AND locked_by IS NULL "        \
+	"WHERE l.low_water_seq >= ($9::bigint[])[p.lane] AND lease = 'lane' AND locked_by IS NULL "        \
 	"AND $8::text IS NULL AND $15::int > 0 AND $16::int > 0 "    \
 	"AND NOT " TOO_MANY NO_BLOCKER "), "                                                       \
 	"mine AS MATERIALIZED (SELECT s.lane, number, bytes, seqs, places, spot, "                 \
@@ -384,10 +384,10 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_cla
 	"gone AS (DELETE FROM {schema}{table} AS t "                                               \
 	"USING unnest($3::smallint[], $4::bigint[], $5::tid[]) AS v(lane, seq, place) "            \
 	"WHERE v.lane = ANY (ARRAY(SELECT lane FROM mine)) AND t.ctid = v.place "                  \
-	"AND CASE WHEN t.seq = v.seq THEN t.status = 'pending' AND t.apart = 0 END "               \
+	"AND CASE WHEN t.seq = v.seq THEN t.status = 'pending' AND t.state = 'ready' END "               \
 	"RETURNING t.seq" columns "), "
 #define FOUND(v)                                                                                   \
-	"(SELECT ctid FROM {schema}{table} AS o WHERE o.status = 'pending' AND o.apart = 0 "       \
+	"(SELECT ctid FROM {schema}{table} AS o WHERE o.status = 'pending' AND o.state = 'ready' "       \
 	"AND " PG_LANE_OF("o.") " = " v ".lane AND o.seq = " v ".seq LIMIT 1)"
 
 #define SETTLE_LANES(columns, kept)                                                                \
@@ -403,7 +403,7 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_cla
 	"changed AS (UPDATE {schema}{table} AS t SET "                                             \
 	"status = CASE v.disposition WHEN 3 THEN 'dead' ELSE 'pending' END, "                             \
 	"attempts = attempts + (v.disposition > 0)::int, claims = claims + (v.disposition > 0)::int, "           \
-	"apart = (v.disposition > 0)::int, next_attempt_at = CASE v.disposition WHEN 2 "                         \
+	"state = CASE WHEN v.disposition > 0 THEN 'scheduled'::{schema}postroom_state ELSE 'ready' END, next_attempt_at = CASE v.disposition WHEN 2 "                         \
 	"THEN " PG_AT " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "           \
 	"last_error = v.reason, "                                                                  \
 	"last_attempt_at = CASE WHEN v.disposition > 0 THEN " PG_AT " ELSE last_attempt_at END, "         \
@@ -484,7 +484,7 @@ const char pr_pgsql_renew_lanes[] =
 	"FROM {schema}postroom_lanes WHERE locked_until < " PG_AT                                  \
 	" FOR UPDATE SKIP LOCKED), "                                                               \
 	"left_behind AS (UPDATE {schema}{table} AS t SET status = '{active}', "                    \
-	"attempts = attempts + 1, claims = claims + 1, apart = 1, locked_by = v.locked_by, "       \
+	"attempts = attempts + 1, claims = claims + 1, state = 'scheduled', locked_by = v.locked_by, "       \
 	"locked_until = v.locked_until, last_attempt_at = v.locked_until, updated_at = " PG_AT     \
 	" FROM lost AS v WHERE " PG_LANE_OF("t.") " = v.lane AND t.ctid = ANY (ARRAY("             \
 	"SELECT " FOUND("w") " FROM (SELECT lane, unnest(in_flight) AS seq FROM lost) AS w))) "    \

@@ -40,16 +40,16 @@ int pr_pgsql_load_lease_kind(struct pgsql_store *store, struct pr_err *err)
 
 /* The indexes that claims of each kind read. Those of the other kind only slow down producers. */
 static const struct pgsql_kind_index indexes[] = {
-	{ "postroom_outbox_turn",
+	{ "postroom_outbox_unkeyed",
 	  " ON {schema}postroom_outbox (next_attempt_at, seq) "
-	  "WHERE key IS NULL AND apart = 0 AND status = 'pending'",
+	  "WHERE key IS NULL AND state = 'ready' AND status = 'pending'",
 	  PR_LEASE_ROW },
 	{ "postroom_outbox_keyed",
 	  " ON {schema}postroom_outbox (" PG_LANE_OF("") ", seq) "
-	  "WHERE key IS NOT NULL AND apart = 0 AND status = 'pending'",
+	  "WHERE key IS NOT NULL AND state = 'ready' AND status = 'pending'",
 	  PR_LEASE_ROW },
 	{ "postroom_outbox_lane",
-	  " ON {schema}postroom_outbox (" PG_LANE_OF("") ", seq) WHERE apart = 0 AND status = 'pending'",
+	  " ON {schema}postroom_outbox (" PG_LANE_OF("") ", seq) WHERE state = 'ready' AND status = 'pending'",
 	  PR_LEASE_LANE },
 };
 #define INDEXES (sizeof(indexes) / sizeof(indexes[0]))
@@ -123,7 +123,7 @@ static int set_kind(struct pgsql_store *store, enum pr_lease_kind kind, struct p
 		status = run_kind_command(store,
 				 "BEGIN; SET LOCAL lock_timeout = '500ms'; "
 				 "LOCK TABLE {schema}postroom_lanes IN ACCESS EXCLUSIVE MODE; "
-				 "UPDATE {schema}postroom_lanes SET floor = 0, passed = NULL, passed_from = NULL, lease = ",
+				 "UPDATE {schema}postroom_lanes SET low_water_seq = 0, passed = NULL, passed_from = NULL, lease = ",
 				 kind == PR_LEASE_LANE ? "'lane'" : "'row'", "; COMMIT", err);
 		if (status < 0)
 			run_kind_command(store, "ROLLBACK", "", "", &(struct pr_err){ 0 });

@@ -203,14 +203,14 @@ static void put_branch(struct pr_query *query, const char *from, const postroom_
 #define FROM "(SELECT id, delivered_at FROM {schema}postroom_outbox AS o WHERE "
 /* In lanes' leases, whose messages look as if they were waiting. */
 #define NOT_LEASED                                                                                 \
-	" AND NOT EXISTS (SELECT FROM {schema}postroom_lanes AS l WHERE o.apart = 0 "              \
+	" AND NOT EXISTS (SELECT FROM {schema}postroom_lanes AS l WHERE o.state = 'ready' "              \
 	"AND l.lane = " PG_LANE_OF("o.") " AND o.seq = ANY (l.in_flight))"
 #define LANES                                                                                      \
 	"(SELECT o.id, o.delivered_at FROM {schema}postroom_lanes AS l "                           \
 	"CROSS JOIN LATERAL unnest(l.in_flight) AS f(seq) CROSS JOIN LATERAL "                     \
 	"(SELECT * FROM {schema}postroom_outbox AS o WHERE " PG_LANE_OF(                           \
 		"o.") " = l.lane "                                                                 \
-		      "AND o.seq = f.seq AND apart = 0 AND status = 'pending' OFFSET 0) AS o "     \
+		      "AND o.seq = f.seq AND state = 'ready' AND status = 'pending' OFFSET 0) AS o "     \
 		      "WHERE true"
 
 /* Each state is found by the index that has it. */
@@ -225,8 +225,8 @@ static void put_outbox_branches(struct pr_query *query, const postroom_filter *f
 		{ "delivered", FROM "status = 'delivered'",
 		  "(SELECT id, delivered_at FROM {schema}postroom_history WHERE true" },
 		{ "processing", FEW FROM "status = 'processing'", LANES },
-		{ "failed", FEW FROM "apart IN (1, 3) AND status = 'pending' AND attempts > 0",
-		  FEW FROM "apart = 2 AND status = 'pending' AND attempts > 0" },
+		{ "failed", FEW FROM "state IN ('scheduled', 'delayed') AND status = 'pending' AND attempts > 0",
+		  FEW FROM "state = 'held' AND status = 'pending' AND attempts > 0" },
 		{ "pending", FROM "status = 'pending'" NOT_LEASED, NULL },
 	};
 
@@ -362,17 +362,17 @@ static bool has_only_status(const postroom_filter *filter)
 #define ENTRIES(condition)                                                                         \
 	"(SELECT FROM {schema}postroom_outbox WHERE " condition " LIMIT " MOST ")"
 #define WAITING                                                                                    \
-	ENTRIES("apart IN (1, 3) AND status = 'pending'")                                          \
-	" UNION ALL " ENTRIES("apart = 2 AND status = 'pending'")
+	ENTRIES("state IN ('scheduled', 'delayed') AND status = 'pending'")                                          \
+	" UNION ALL " ENTRIES("state = 'held' AND status = 'pending'")
 /* Messages in flight are rows of the outbox, too. */
 static const char all_entries[] =
 	ENTRIES("true") " UNION ALL (SELECT FROM {schema}postroom_history LIMIT $1::bigint)";
 static const char delivered_entries[] = ENTRIES(
 	"status = 'delivered'") " UNION ALL (SELECT FROM {schema}postroom_history LIMIT $1::bigint)";
 static const char pending_entries[] =
-	ENTRIES("key IS NULL AND apart = 0 AND status = 'pending'") " UNION ALL " ENTRIES(
-		"key IS NOT NULL AND apart = 0 AND status = 'pending'") " UNION ALL " WAITING;
-static const char lane_entries[] = ENTRIES("apart = 0 AND status = 'pending'") " UNION ALL " WAITING;
+	ENTRIES("key IS NULL AND state = 'ready' AND status = 'pending'") " UNION ALL " ENTRIES(
+		"key IS NOT NULL AND state = 'ready' AND status = 'pending'") " UNION ALL " WAITING;
+static const char lane_entries[] = ENTRIES("state = 'ready' AND status = 'pending'") " UNION ALL " WAITING;
 
 /*
  * Counts all messages, or those of a state that may have many, by the entries of indexes. < 0 in

@@ -83,7 +83,7 @@
 	"AND o.seq >= ($5::bigint[])[" PG_LANE_OF("o.") "::int] AND o.seq <= $6::bigint AND " PG_SCOPE \
 	"GROUP BY 1) AS f ON f.lane = l.lane ORDER BY l.lane)"
 
-#define IN_LANE "o.status = 'pending' AND o.apart = 0"
+#define IN_LANE "o.status = 'pending' AND o.state = 'ready'"
 #define WITH_KEY IN_LANE " AND o.key IS NOT NULL"
 
 static const struct scope_low_water {
@@ -94,7 +94,7 @@ static const struct scope_low_water {
 		PG_OWN_NEAR_ROW, PG_OWN_FAR_ROW,
 		OWN_NEAR(WITH_KEY,
 			 "coalesce((SELECT (extract(epoch FROM next_attempt_at) * 1000000)::bigint "
-			 "FROM {schema}{table} WHERE status = 'pending' AND apart = 0 AND key IS NULL "
+			 "FROM {schema}{table} WHERE status = 'pending' AND state = 'ready' AND key IS NULL "
 			 "AND next_attempt_at >= " PG_SCOPE_LOW_WATER " AND next_attempt_at <= "
 			 "timestamptz 'epoch' + $7::bigint * interval '1 microsecond' AND " PG_SCOPE
 			 "ORDER BY next_attempt_at, seq LIMIT 1), $7::bigint)"),

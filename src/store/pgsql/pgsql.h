@@ -419,7 +419,7 @@ void pr_pgsql_store_low_water(struct pgsql_store *store, int64_t begun_us);
 	"last_error = CASE WHEN attempts < $5::int THEN last_error "                               \
 	"ELSE coalesce($8::text, last_error) END, "                                                \
 	"attempts = attempts + (attempts < $5::int)::int, claims = claims + 1, "                   \
-	"apart = 1, updated_at = " PG_AT
+	"state = 'scheduled', updated_at = " PG_AT
 
 /* Of those from somewhere, as many as the bytes allow, but always one. */
 #define PG_FITTING(from, order)                                                                    \
@@ -435,18 +435,18 @@ void pr_pgsql_store_low_water(struct pgsql_store *store, int64_t begun_us);
 #define PG_OF_KEY "key = k.key AND topic = k.topic AND namespace = k.namespace "
 /* Nearly always nothing is: asked once, it spares a look for each key. */
 #define PG_ANY_HELD                                                                                \
-	"EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND apart = 2) "
+	"EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND state = 'held') "
 #define PG_BEHIND                                                                                  \
 	"behind AS MATERIALIZED (SELECT k.key, k.topic, k.namespace, b.seq, b.place, "             \
 	"b.status = '{active}' AND b.last_attempt_at > " PG_AT                                     \
 	" - interval '100 milliseconds' AS brief FROM keys AS k CROSS JOIN LATERAL "               \
 	"(SELECT * FROM ((SELECT ctid AS place, seq, status, last_attempt_at "                     \
-	"FROM {schema}{table} WHERE " PG_OF_KEY "AND apart = 1 "                                   \
+	"FROM {schema}{table} WHERE " PG_OF_KEY "AND state = 'scheduled' "                                   \
 	"AND status IN ('pending', '{active}') ORDER BY seq "                                      \
 	"LIMIT coalesce(cardinality(k.mine), 0) + 1) UNION ALL "                                   \
 	"(SELECT ctid, seq, status, last_attempt_at FROM {schema}{table} "                         \
 	"WHERE " PG_ANY_HELD "AND " PG_OF_KEY                                                      \
-	"AND apart = 2 AND status = 'pending' ORDER BY seq LIMIT 1) UNION ALL "                    \
+	"AND state = 'held' AND status = 'pending' ORDER BY seq LIMIT 1) UNION ALL "                    \
 	"(SELECT ctid, seq, status, last_attempt_at FROM {schema}{table} "                         \
 	"WHERE $11::boolean AND " PG_OF_KEY "AND status = 'dead' ORDER BY seq LIMIT 1)) AS a "     \
 	"WHERE k.mine IS NULL OR seq <> ALL (k.mine) ORDER BY seq LIMIT 1) AS b)"
@@ -457,7 +457,7 @@ void pr_pgsql_store_low_water(struct pgsql_store *store, int64_t begun_us);
 
 /* met(place, seq, key, …) that are behind something are set aside, unless that is being settled. */
 #define PG_HOLD                                                                                    \
-	"parked AS (UPDATE {schema}{table} SET apart = 2 WHERE ctid = ANY (ARRAY("                 \
+	"parked AS (UPDATE {schema}{table} SET state = 'held' WHERE ctid = ANY (ARRAY("                 \
 	"SELECT ctid FROM {schema}{table} WHERE ctid = ANY (ARRAY("                                \
 	"SELECT met.place FROM met JOIN behind AS b USING (key, topic, namespace) "                \
 	"WHERE met.seq > b.seq AND NOT b.brief AND b.place = ANY (ARRAY("                          \
@@ -473,7 +473,7 @@ void pr_pgsql_store_low_water(struct pgsql_store *store, int64_t begun_us);
 	"((CASE WHEN " o "key IS NULL THEN " o "seq ELSE hashtext(" o "key) END & 63) + 1)"
 /* Where scans of lane l start: below its mark if a transaction that was passed has ended. */
 #define PG_START_SEQ                                                                               \
-	", CASE WHEN l.passed IS NULL OR l.passed <@ " PG_OPEN " THEN l.floor ELSE least(l.floor, " \
+	", CASE WHEN l.passed IS NULL OR l.passed <@ " PG_OPEN " THEN l.low_water_seq ELSE least(l.low_water_seq, " \
 	"(SELECT min(p.seq) FROM unnest(l.passed, l.passed_from) AS p(xid, seq) "                  \
 	"WHERE p.xid <> ALL (" PG_OPEN "::xid8[]))) END AS start_seq"
 /* A lane as it is now: see the key of postroom_lanes. */

@@ -95,11 +95,11 @@ _Static_assert(PR_DISPOSITION_RELEASE == 0 && PR_DISPOSITION_DONE == 1 && PR_DIS
 	"SELECT * FROM gone WHERE $2::boolean"
 
 #define FREE                                                                                       \
-	" UPDATE {schema}{table} SET apart = 1 WHERE ctid = ANY (ARRAY("                           \
+	" UPDATE {schema}{table} SET state = 'scheduled' WHERE ctid = ANY (ARRAY("                           \
 	"SELECT h.place FROM keys AS k CROSS JOIN LATERAL (SELECT ctid AS place "                  \
-	"FROM {schema}{table} WHERE " PG_OF_KEY "AND status = 'pending' AND apart = 2 "            \
+	"FROM {schema}{table} WHERE " PG_OF_KEY "AND status = 'pending' AND state = 'held' "            \
 	"AND seq < coalesce((SELECT seq FROM {schema}{table} WHERE " PG_OF_KEY                     \
-	"AND apart = 1 AND status IN ('pending', '{active}') ORDER BY seq LIMIT 1), "              \
+	"AND state = 'scheduled' AND status IN ('pending', '{active}') ORDER BY seq LIMIT 1), "              \
 	"9223372036854775807) ORDER BY seq LIMIT " RUN ") AS h WHERE true"
 
 #define FREE_KEYS                                                                                  \
@@ -110,10 +110,10 @@ _Static_assert(PR_DISPOSITION_RELEASE == 0 && PR_DISPOSITION_DONE == 1 && PR_DIS
 /* From key to key, not from message to message. */
 #define FREE_STRANDED                                                                              \
 	"WITH RECURSIVE keys AS ((SELECT key, topic, namespace FROM {schema}{table} "              \
-	"WHERE status = 'pending' AND apart = 2 ORDER BY key, topic, namespace LIMIT 1) "          \
+	"WHERE status = 'pending' AND state = 'held' ORDER BY key, topic, namespace LIMIT 1) "          \
 	"UNION ALL SELECT n.* FROM keys AS k CROSS JOIN LATERAL "                                  \
 	"(SELECT key, topic, namespace FROM {schema}{table} "                                      \
-	"WHERE status = 'pending' AND apart = 2 "                                                  \
+	"WHERE status = 'pending' AND state = 'held' "                                                  \
 	"AND (key, topic, namespace) > (k.key, k.topic, k.namespace) "                             \
 	"ORDER BY key, topic, namespace LIMIT 1) AS n)" FREE                                       \
 	" AND (NOT $1::boolean OR (SELECT true FROM {schema}{table} WHERE " PG_OF_KEY              \

@@ -38,14 +38,14 @@
 	"EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE " which " AND EXISTS ("                   \
 	"SELECT FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane "                    \
 	"AND o.seq >= greatest(" floor ", ($5::bigint[])[l.lane]) "                                \
-	"AND status = 'pending' AND apart = 0 " fresh "AND " PG_SCOPE PG_ONE_BY_ONE "))"
+	"AND status = 'pending' AND state = 'ready' " fresh "AND " PG_SCOPE PG_ONE_BY_ONE "))"
 
 /*
  * Messages with an expired lease may have to wait for others, so they do not end the sleep at
  * once. Held messages may be stranded.
  */
 #define LEFT_BEHIND                                                                                \
-	"EXISTS (SELECT FROM {schema}{table} WHERE apart = 2 AND status = 'pending' "              \
+	"EXISTS (SELECT FROM {schema}{table} WHERE state = 'held' AND status = 'pending' "              \
 	"AND " PG_SCOPE ") OR EXISTS (SELECT FROM {schema}{table} WHERE status = '{active}' "      \
 	"AND locked_until <= " PG_NOW " AND " PG_SCOPE ")"
 #define LANES_LEFT " OR EXISTS (SELECT FROM {schema}postroom_lanes WHERE locked_until <= " PG_NOW ")"
@@ -53,13 +53,13 @@
 /* When the next scheduled message is due, and when the next lease expires. */
 #define APART_DUE                                                                                  \
 	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' "                   \
-	"AND apart IN (1, 3) AND " PG_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "             \
+	"AND state IN ('scheduled', 'delayed') AND " PG_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "             \
 	"(SELECT locked_until FROM {schema}{table} WHERE status = '{active}' "                     \
 	"AND locked_until > " PG_NOW " AND " PG_SCOPE "ORDER BY locked_until LIMIT 1)"
 
 #define NEXT_DUE                                                                                   \
 	WAITING ", " LEFT_BEHIND LANES_LEFT ", ceil(extract(epoch FROM least("                     \
-	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND apart = 0 "     \
+	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND state = 'ready' "     \
 	"AND key IS NULL AND next_attempt_at >= " PG_SCOPE_LOW_WATER " AND " PG_SCOPE              \
 	"AND (SELECT lease = 'row' FROM " PG_LANE("1::smallint") " AS one) ORDER BY next_attempt_at, seq LIMIT 1), " \
 	APART_DUE ", (SELECT min(locked_until) FROM {schema}postroom_lanes WHERE locked_until > " PG_NOW ")) " \
@@ -80,12 +80,12 @@
 	"WHERE status = 'pending' AND " condition " AND " PG_SCOPE_ALL "AND NOT (true {rules}) "
 #define UNROUTED(in_turn)                                                                          \
 	"SELECT count(*), (array_agg(ns))[1], (array_agg(topic))[1] FROM (" in_turn "UNION ALL "   \
-	UNROUTED_IN("apart IN (1, 3)") "UNION ALL "                                                \
-	UNROUTED_IN("apart = 2") "LIMIT $4::int) AS u"
-#define UNROUTED_LANE UNROUTED(UNROUTED_IN("apart = 0"))
+	UNROUTED_IN("state IN ('scheduled', 'delayed')") "UNION ALL "                                                \
+	UNROUTED_IN("state = 'held'") "LIMIT $4::int) AS u"
+#define UNROUTED_LANE UNROUTED(UNROUTED_IN("state = 'ready'"))
 #define UNROUTED_ROW                                                                               \
-	UNROUTED(UNROUTED_IN("apart = 0 AND key IS NULL") "UNION ALL "                             \
-		 UNROUTED_IN("apart = 0 AND key IS NOT NULL"))
+	UNROUTED(UNROUTED_IN("state = 'ready' AND key IS NULL") "UNION ALL "                             \
+		 UNROUTED_IN("state = 'ready' AND key IS NOT NULL"))
 
 static int clear_notification(struct pgsql_store *store, const struct pr_table *table, struct pr_err *err)
 {

@@ -126,8 +126,8 @@ PGSQL_TEST(C7_new_lease_kind_is_detected_while_only_retries_are_claimed)
 	struct postroom_batch first = { 0 }, next = { 0 };
 	struct pr_err err = { 0 };
 
-	sql(app, "INSERT INTO postroom_outbox (topic, payload, apart) "
-		 "SELECT 'again', '1', 1 FROM generate_series(1, 40)");
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, state) "
+		 "SELECT 'again', '1', 'scheduled' FROM generate_series(1, 40)");
 	CHECK_MSG(pr_store_claim(store, &pr_table_outbox, &claim, &first, &err) >= 0, "%s",
 		  err.text);
 	CHECK_INT(first.count, 10);
@@ -265,14 +265,14 @@ PGSQL_TEST(C7_change_of_lease_kind_creates_missing_indexes)
 PGSQL_TEST(C7_interrupted_change_of_lease_kind_is_repeated)
 {
 	sql(app, "CREATE INDEX postroom_outbox_lane ON postroom_outbox (seq) "
-		 "WHERE status = 'pending' AND apart = 0");
+		 "WHERE status = 'pending' AND state = 'ready'");
 	sql(app, "UPDATE pg_index SET indisvalid = false "
 		 "WHERE indexrelid = 'postroom_outbox_lane'::regclass");
 	CHECK_INT(change_to(PR_LEASE_LANE), PR_LEASE_LANE);
 	CHECK_INT(number(app, "SELECT count(*) FROM pg_index WHERE indisvalid AND "
 			      "indexrelid = 'postroom_outbox_lane'::regclass"),
 		  1);
-	CHECK_STR(text(app, "SELECT to_regclass('postroom_outbox_turn')"), "(null)");
+	CHECK_STR(text(app, "SELECT to_regclass('postroom_outbox_unkeyed')"), "(null)");
 	CHECK_INT(change_to(PR_LEASE_ROW), PR_LEASE_ROW);
 	put_some(1, "a");
 	CHECK_INT(claimable(), 1);
@@ -375,7 +375,7 @@ TEST_ON_PGSQL(D6_message_released_meanwhile_is_not_overtaken)
 		 "'" WAIT "SELECT pg_catalog.clock_timestamp()'");
 	open_odd(&claimer);
 	put_some(2, "a");
-	sql(app, "UPDATE postroom_outbox SET apart = 1");
+	sql(app, "UPDATE postroom_outbox SET state = 'scheduled'");
 	start_claimer(&claimer, PG_PATH_SCHEDULED);
 	batch = CLAIM(.limit = 1);
 	CHECK_INT(only_item(batch)->seq, 1);
@@ -487,7 +487,7 @@ LANE_TEST(C3_fast_path_claims_only_leased_lanes_if_a_lane_is_rewritten)
 	put_some(4, NULL);
 	start_claimer(&claimer, PG_PATH_LANES);
 	CHECK(pgsql_store(claimer.by)->slots[0][PG_CLAIM_FAST].prepared);
-	sql(app, "UPDATE postroom_lanes SET floor = floor WHERE lane %% 2 = 0");
+	sql(app, "UPDATE postroom_lanes SET low_water_seq = low_water_seq WHERE lane %% 2 = 0");
 	count = end_claimer(&claimer);
 	CHECK(count >= 2);
 	CHECK_INT(number(app, "(SELECT sum(cardinality(in_flight)) FROM postroom_lanes)"), count);

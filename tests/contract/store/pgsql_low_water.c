@@ -52,7 +52,7 @@ static void check_low_water(int times)
 
 static int64_t lowest_low_water(void)
 {
-	return number(app, "SELECT min(floor) FROM postroom_lanes");
+	return number(app, "SELECT min(low_water_seq) FROM postroom_lanes");
 }
 
 LANE_TEST(C3_low_water_marks_rise_while_vacuum_is_held_back)
@@ -134,7 +134,7 @@ LANE_TEST(C3_rare_sweep_checks_below_all_low_water_marks)
 		 "SELECT n, 'low', '1' FROM generate_series(1, 64) AS n");
 	pgsql_store(store)->lower_due_us -= 60000000;
 	CHECK_INT(postroom_sweep(store, 1, &dead_letters), POSTROOM_OK);
-	CHECK_INT(number(app, "SELECT count(*) FROM postroom_lanes WHERE floor > 64"), 0);
+	CHECK_INT(number(app, "SELECT count(*) FROM postroom_lanes WHERE low_water_seq > 64"), 0);
 }
 
 LANE_TEST(C7_change_of_lease_kind_resets_low_water_marks)
@@ -145,7 +145,7 @@ LANE_TEST(C7_change_of_lease_kind_resets_low_water_marks)
 	while (lowest_low_water() == 0)
 		deliver_many();
 	CHECK_MSG(pr_store_lease_kind(store, &kind, &kind, &err) >= 0, "%s", err.text);
-	CHECK_INT(number(app, "SELECT max(floor) FROM postroom_lanes"), 0);
+	CHECK_INT(number(app, "SELECT max(low_water_seq) FROM postroom_lanes"), 0);
 }
 
 static void put_foreign(int count)
@@ -364,10 +364,10 @@ LANE_TEST(D6_fast_path_skips_nothing_below_lowered_mark)
 {
 	struct postroom_batch none = { 0 }, next = { 0 };
 
-	sql(app, "UPDATE postroom_lanes SET floor = 1000, epoch = 1");
+	sql(app, "UPDATE postroom_lanes SET low_water_seq = 1000, epoch = 1");
 	take_turn(&none, &next, true);
 	CHECK_INT(next.count, 0);
-	sql(app, "UPDATE postroom_lanes SET floor = 0");
+	sql(app, "UPDATE postroom_lanes SET low_water_seq = 0");
 	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) SELECT seq + 1024, 't', '3' "
 		 "FROM postroom_outbox");
 	take_turn(&none, &next, false);
@@ -380,9 +380,9 @@ LANE_TEST(D6_fast_path_skips_nothing_below_lowered_mark)
 }
 
 /* Of the table itself: what people see is a view. */
-static int64_t apart(const char *payload)
+static const char *state_of(const char *payload)
 {
-	return number(app, "(SELECT apart FROM postroom_outbox WHERE key = 'a' AND payload = '%s')",
+	return text(app, "(SELECT state FROM postroom_outbox WHERE key = 'a' AND payload = '%s')",
 		      payload);
 }
 
@@ -396,9 +396,9 @@ static void meet_blockers(bool all)
 	take_turn(&batches[0], &batches[1], all);
 	CHECK(scope_low_water->fast_path);
 	CHECK(scope_low_water->slots[0][all ? PG_CLAIM_PLAIN : PG_CLAIM_FAST].prepared);
-	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, attempts, claims, apart, "
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, attempts, claims, state, "
 		 "next_attempt_at) "
-		 "VALUES ('t', '1', 'a', 1, 1, 1, now() + interval '1 hour')");
+		 "VALUES ('t', '1', 'a', 1, 1, 'scheduled', now() + interval '1 hour')");
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, key) VALUES ('t', '2', 'a'), ('t', "
 		 "'3', 'b')");
 	take_turn(&batches[1], &batches[0], all);
@@ -410,7 +410,7 @@ static void meet_blockers(bool all)
 	take_turn(&batches[0], &batches[1], all);
 	CHECK_INT(batches[1].count, 5);
 	CHECK(!scope_low_water->blocked);
-	CHECK_INT(apart("2"), 2);
+	CHECK_STR(state_of("2"), "held");
 	pr_batch_release(&batches[0]);
 	pr_batch_release(&batches[1]);
 }
@@ -430,9 +430,9 @@ LANE_TEST(D6_every_scan_respects_blockers)
 	struct postroom_batch batches[2] = { 0 };
 	struct pgsql_store *scope_low_water = pgsql_store(store);
 
-	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, attempts, claims, apart, "
+	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, attempts, claims, state, "
 		 "next_attempt_at) "
-		 "VALUES ('t', '1', 'a', 1, 1, 1, now() + interval '1 hour')");
+		 "VALUES ('t', '1', 'a', 1, 1, 'scheduled', now() + interval '1 hour')");
 	for (int i = 0; i < 4; i++) {
 		take_turn(&batches[(i + 1) % 2], &batches[i % 2], false);
 		CHECK_INT(batches[i % 2].count, 2);
@@ -460,10 +460,10 @@ static void meet_early(bool all)
 	CHECK_INT(batches[1].count, 2);
 	CHECK(pgsql_store(store)->slots[0][all ? PG_CLAIM_PLAIN : PG_CLAIM_FAST].prepared);
 	CHECK(!pgsql_store(store)->no_blockers && !pgsql_store(store)->fast_path);
-	CHECK_INT(apart("3"), 0);
+	CHECK_STR(state_of("3"), "ready");
 	take_turn(&batches[1], &batches[0], all);
 	CHECK_INT(batches[0].count, 2);
-	CHECK_INT(apart("3"), 3);
+	CHECK_STR(state_of("3"), "delayed");
 	pr_batch_release(&batches[0]);
 	pr_batch_release(&batches[1]);
 }
@@ -484,7 +484,7 @@ LANE_TEST(C8_lanes_with_distant_low_water_marks_are_read_one_by_one)
 	struct postroom_batch batches[2] = { 0 };
 
 	sql(app, "ALTER TABLE postroom_outbox ALTER seq RESTART 50000");
-	sql(app, "UPDATE postroom_lanes SET floor = CASE WHEN lane = 1 THEN 0 ELSE 50000 END");
+	sql(app, "UPDATE postroom_lanes SET low_water_seq = CASE WHEN lane = 1 THEN 0 ELSE 50000 END");
 	take_turn(&batches[1], &batches[0], false);
 	take_turn(&batches[0], &batches[1], false);
 	CHECK_INT(batches[1].count, 2);

@@ -42,7 +42,7 @@ static void settle_all(int64_t count)
 
 static int64_t lowest_mark(void)
 {
-	return number(app, "SELECT min(floor) FROM postroom_lanes");
+	return number(app, "SELECT min(low_water_seq) FROM postroom_lanes");
 }
 
 /* In how many lanes the mark has passed so many transactions. */
@@ -328,7 +328,7 @@ static void restore_marks(const char *id)
 {
 	postroom_receipt late = PUT(.topic = "t", .payload = "1");
 
-	sql(app, "UPDATE postroom_lanes SET floor = 1000000, passed = ARRAY[(%s)::text::xid8], passed_from = '{1}'", id);
+	sql(app, "UPDATE postroom_lanes SET low_water_seq = 1000000, passed = ARRAY[(%s)::text::xid8], passed_from = '{1}'", id);
 	check_next_claim_finds(store, late.id);
 	sql(app, "ALTER TABLE postroom_outbox ALTER seq RESTART 2000000");
 	settle_all(2000);

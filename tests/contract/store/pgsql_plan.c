@@ -69,8 +69,8 @@ static void fill_delivered(int64_t count)
 
 static void fill_backoff(int64_t count)
 {
-	fill(count, ", next_attempt_at, attempts, claims, apart",
-	     ", now() + interval '1 day', 3, 3, 1");
+	fill(count, ", next_attempt_at, attempts, claims, state",
+	     ", now() + interval '1 day', 3, 3, 'scheduled'");
 }
 
 static void fill_dead(int64_t count)
@@ -150,7 +150,7 @@ static void check_passes(const char *topic)
 	pgsql_store(watched)->raise_due_us = INT64_MAX;
 	make_passes(watched, topic);
 	if (pgsql_store(watched)->kind == PR_LEASE_ROW) {
-		CHECK_MSG(times("Index Scan using postroom_outbox_turn ") == PASSES, "%s",
+		CHECK_MSG(times("Index Scan using postroom_outbox_unkeyed ") == PASSES, "%s",
 			  pr_buf_text(&plans));
 		CHECK_MSG(times("Index Scan using postroom_outbox_pkey ") == PASSES * 3, "%s",
 			  pr_buf_text(&plans));
@@ -241,7 +241,7 @@ LANE_TEST(C8_message_with_row_lease_is_deleted_by_id)
 	fill(20000, "", "");
 	sql(app, "VACUUM ANALYZE postroom_outbox");
 	sql(app, "UPDATE postroom_outbox SET status = 'delivered', delivered_at = now()");
-	fill(10, ", attempts, claims, apart", ", 1, 1, 1");
+	fill(10, ", attempts, claims, state", ", 1, 1, 'scheduled'");
 	watched = open_watched();
 	batch = claim_from(watched, POSTROOM_CLAIM(.limit = 10));
 	CHECK_INT(postroom_ack(watched, batch, items_of(batch, 10), 10), POSTROOM_OK);

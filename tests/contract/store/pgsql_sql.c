@@ -335,7 +335,6 @@ static const struct guard guards[] = {
 	{ TOPIC, "topic", "repeat('a', 256)" },
 	{ TOPIC, "topic", "repeat('\xc3\xa9', 128)" },
 	{ TOPIC, "topic", "'a' || chr(10)" },
-	{ "apart: 0 to 3", "apart", "4" },
 	{ "key: 1 to 1024 bytes", "key", "''" },
 	{ "key: 1 to 1024 bytes", "key", "repeat('a', 1025)" },
 	{ "dedupe_key: 1 to 512 bytes", "dedupe_key", "''" },
@@ -397,6 +396,20 @@ PGSQL_TEST(E6_every_constraint_applies_to_a_plain_insert)
 			  guards[i].columns, guards[i].values, refusal.constraint, refusal.message);
 	}
 	CHECK_INT(rows(NULL), 1);
+}
+
+PGSQL_TEST(E6_plain_insert_with_an_unknown_state_is_refused)
+{
+	static const char *const unknown[] = { "'new'", "'Ready'", "''", "1" };
+
+	for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+		struct refusal refusal = refusal_of(
+			app, "INSERT INTO postroom_outbox (topic, payload, state) VALUES ('t', '1', %s)",
+			unknown[i]);
+
+		CHECK_CONTAINS(refusal.message, "postroom_state");
+	}
+	CHECK_INT(rows(NULL), 0);
 }
 
 PGSQL_TEST(E6_every_constraint_has_a_test)

@@ -74,11 +74,11 @@ static const struct {
 	{ "created_at", 'w' },
 	{ "updated_at", 'w' },
 	{ "delivered_at", 'w' },
-	{ "apart", 's' }, /* on SQLite: state */
+	{ "state", 's' },
 };
 
-static const char *const states[] = { "NULL",	"'new'",   "'scheduled'", "'held'",
-				      "'dead'", "'ready'", "'other'",	  "2" };
+static const char *const states[] = { "NULL",	"'new'",	 "'scheduled'", "'held'",    "'dead'",
+				      "'ready'", "'delayed'", "'other'",     "2" };
 
 static unsigned draw(unsigned *state, size_t below)
 {
@@ -88,11 +88,10 @@ static unsigned draw(unsigned *state, size_t below)
 
 static void add_value(char *out, size_t size, char kind, unsigned *state)
 {
-	bool words = kind == 's' && backend == &backend_sqlite;
-	const char *value = words			 ? states[draw(state, COUNT(states))]
-			    : kind == 'n' || kind == 's' ? numbers[draw(state, COUNT(numbers))]
-			    : kind == 't'		 ? texts[draw(state, COUNT(texts))]
-							 : times[draw(state, COUNT(times))];
+	const char *value = kind == 's'	  ? states[draw(state, COUNT(states))]
+			    : kind == 'n' ? numbers[draw(state, COUNT(numbers))]
+			    : kind == 't' ? texts[draw(state, COUNT(texts))]
+					  : times[draw(state, COUNT(times))];
 
 	if (kind != 'w' || strcmp(value, "NULL") == 0)
 		snprintf(out, size, "%s", value);
@@ -117,8 +116,7 @@ static void make_insert(unsigned seed, char *out, size_t size)
 		taken |= 1u << at;
 		add_value(value, sizeof(value), columns[at].kind, &state);
 		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s, ",
-			 columns[at].kind == 's' && backend == &backend_sqlite ? "state"
-									       : columns[at].name);
+			 columns[at].name);
 		snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s, ", value);
 	}
 	snprintf(out, size, "INSERT INTO postroom_outbox (%s%s%slast_error) VALUES (%s%s%sNULL)",
@@ -161,7 +159,7 @@ TEST(C6_no_insert_strands_its_message)
 		    now, now);
 		/* Sweeps find a low seq after a while: see pgsql_low_water.c. Here at once. */
 		if (backend->lanes)
-			sql(app, "UPDATE postroom_lanes SET floor = 0");
+			sql(app, "UPDATE postroom_lanes SET low_water_seq = 0");
 		postroom_store_close(store);
 		store = open_store();
 		deliver_all();

@@ -5,12 +5,12 @@
 WITH wanted(name, privilege) AS (VALUES
 	('migrations', 'SELECT'), ('messages', 'SELECT'), ('outbox', 'SELECT'), ('outbox', 'DELETE'),
 	('outbox', 'UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_until, '
-		'last_attempt_at, last_error, updated_at, delivered_at, apart)'),
-	('lanes', 'SELECT'), ('lanes', 'UPDATE (locked_by, locked_until, epoch, in_flight, floor, passed, passed_from)'),
+		'last_attempt_at, last_error, updated_at, delivered_at, state)'),
+	('lanes', 'SELECT'), ('lanes', 'UPDATE (locked_by, locked_until, epoch, in_flight, low_water_seq, passed, passed_from)'),
 	('history', 'SELECT'), ('history', 'INSERT'), ('history', 'DELETE'), ('history', 'UPDATE (delivered_at)'),
 	('dedupe', 'SELECT'), ('dedupe', 'DELETE'), ('dedupe', 'UPDATE (created_at)'),
 	('attempts', 'SELECT'), ('attempts', 'INSERT'), ('attempts', 'DELETE'), ('inbox', 'SELECT'), ('inbox', 'DELETE'),
-	('inbox', 'UPDATE (seq, status, attempts, next_attempt_at, updated_at, apart)'),
+	('inbox', 'UPDATE (seq, status, attempts, next_attempt_at, updated_at, state)'),
 	('inbox_purged', 'SELECT'), ('inbox_purged', 'INSERT'), ('inbox_purged', 'UPDATE')
 ), missing(name, privilege) AS (
 	SELECT '{schema}postroom_' || name, privilege FROM wanted

@@ -18,8 +18,8 @@ WITH wanted(name, definition) AS (
 		-- This role does not see which index another role builds.
 		EXISTS (SELECT FROM pg_stat_progress_create_index WHERE relid IS NULL AND datname = current_database()) AS hidden,
 		regexp_replace(regexp_replace(regexp_replace(lower(w.definition), '\s+in\s*\(', '= any (array[', 'g'),
-			'::[a-z]+|using btree', '', 'g'), '[\s()\[\]]', '', 'g') IS DISTINCT FROM
-		regexp_replace(regexp_replace(lower(p.definition), '::[a-z]+|using btree', '', 'g'), '[\s()\[\]]', '', 'g') AS differs
+			'::[a-z_]+|using btree', '', 'g'), '[\s()\[\]]', '', 'g') IS DISTINCT FROM
+		regexp_replace(regexp_replace(lower(p.definition), '::[a-z_]+|using btree', '', 'g'), '[\s()\[\]]', '', 'g') AS differs
 	FROM wanted AS w FULL JOIN present AS p USING (name)
 )
 SELECT CASE WHEN building THEN 'note' WHEN hidden THEN 'skipped' ELSE 'problem' END AS level, format('Index %s is %s', name,

@@ -14,7 +14,7 @@ SELECT CASE WHEN last_value > 0.9 * highest THEN 'problem' ELSE 'warning' END AS
 	'When it ends, producers can no longer insert messages.' AS detail,
 	'Stop producers and relays. The owner of the tables then runs the commands, which continue after the highest seq in use.' AS advice,
 	format(E'SELECT setval(''{schema}%I'', (SELECT coalesce(max(seq), 0) + 1 FROM {schema}%I), false);\n'
-		'UPDATE {schema}postroom_lanes SET floor = 0;', sequencename, relation) AS command, false AS fix
+		'UPDATE {schema}postroom_lanes SET low_water_seq = 0;', sequencename, relation) AS command, false AS fix
 FROM used WHERE last_value > 0.75 * highest
 UNION ALL
 SELECT 'skipped', format('Sequence %s cannot be read', sequencename),

@@ -5,14 +5,14 @@
 -- The oldest due message of each claim path; each sub-select reads the head of one index.
 WITH oldest(due) AS (
 	SELECT min(next_attempt_at) FROM (
-		(SELECT next_attempt_at FROM {schema}postroom_outbox WHERE key IS NULL AND apart = 0 AND status = 'pending'
+		(SELECT next_attempt_at FROM {schema}postroom_outbox WHERE key IS NULL AND state = 'ready' AND status = 'pending'
 			AND 'row' = (SELECT lease FROM {schema}postroom_lanes LIMIT 1) ORDER BY next_attempt_at, seq LIMIT 1)
-		UNION ALL (SELECT next_attempt_at FROM {schema}postroom_outbox WHERE apart IN (1, 3) AND status = 'pending'
+		UNION ALL (SELECT next_attempt_at FROM {schema}postroom_outbox WHERE state IN ('scheduled', 'delayed') AND status = 'pending'
 			ORDER BY next_attempt_at, seq LIMIT 1)
 		UNION ALL (SELECT o.next_attempt_at FROM generate_series(1, 64) AS lane CROSS JOIN LATERAL (
 			SELECT next_attempt_at FROM {schema}postroom_outbox
 			WHERE ((CASE WHEN key IS NULL THEN seq ELSE hashtext(key) END & 63) + 1) = lane {keyed}
-				AND apart = 0 AND status = 'pending' ORDER BY seq LIMIT 1) AS o)) AS heads
+				AND state = 'ready' AND status = 'pending' ORDER BY seq LIMIT 1) AS o)) AS heads
 ), relay AS (
 	SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name LIKE 'postroom%' AND pid <> pg_backend_pid()
 			AND datname = current_database())

@@ -4,11 +4,11 @@
 -- needs: tables
 -- The oldest due event of each handler; each step reads the head of its part of the index.
 WITH RECURSIVE handlers(name, due) AS (
-	(SELECT namespace, next_attempt_at::timestamptz FROM {schema}postroom_inbox WHERE apart IN (1, 3) AND status = 'pending'
+	(SELECT namespace, next_attempt_at::timestamptz FROM {schema}postroom_inbox WHERE state IN ('scheduled', 'delayed') AND status = 'pending'
 		ORDER BY namespace, next_attempt_at, seq LIMIT 1)
 	UNION ALL
 	SELECT n.* FROM handlers AS h CROSS JOIN LATERAL (SELECT namespace, next_attempt_at::timestamptz FROM {schema}postroom_inbox
-		WHERE apart IN (1, 3) AND status = 'pending' AND namespace > h.name
+		WHERE state IN ('scheduled', 'delayed') AND status = 'pending' AND namespace > h.name
 		ORDER BY namespace, next_attempt_at, seq LIMIT 1) AS n
 )
 SELECT 'warning' AS level, format('No consumer handles the events of handler "%s"', name) AS title,

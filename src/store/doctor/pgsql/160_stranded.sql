@@ -3,23 +3,23 @@
 -- title: Every row is reachable by a claim, a sweep or a purge
 -- needs: tables
 WITH RECURSIVE handlers(name) AS (
-	(SELECT namespace FROM {schema}postroom_inbox WHERE apart IN (1, 3) AND status = 'pending'
+	(SELECT namespace FROM {schema}postroom_inbox WHERE state IN ('scheduled', 'delayed') AND status = 'pending'
 		ORDER BY namespace, next_attempt_at, seq LIMIT 1)
 	UNION ALL
 	SELECT n.namespace FROM handlers AS h CROSS JOIN LATERAL (SELECT namespace FROM {schema}postroom_inbox
-		WHERE apart IN (1, 3) AND status = 'pending' AND namespace > h.name
+		WHERE state IN ('scheduled', 'delayed') AND status = 'pending' AND namespace > h.name
 		ORDER BY namespace, next_attempt_at, seq LIMIT 1) AS n
 ), found(why, number, command) AS (
 	SELECT 'pending, held behind a key, but without a key', (SELECT count(*) FROM (SELECT FROM {schema}postroom_outbox
-		WHERE apart = 2 AND status = 'pending' AND key IS NULL LIMIT 1000) AS o),
-		'UPDATE {schema}postroom_outbox SET apart = 1 WHERE apart = 2 AND status = ''pending'' AND key IS NULL;'
+		WHERE state = 'held' AND status = 'pending' AND key IS NULL LIMIT 1000) AS o),
+		'UPDATE {schema}postroom_outbox SET state = ''scheduled'' WHERE state = ''held'' AND status = ''pending'' AND key IS NULL;'
 	UNION ALL SELECT 'pending, due in more than ten years', (SELECT count(*) FROM (SELECT FROM {schema}postroom_outbox
-		WHERE apart IN (1, 3) AND status = 'pending' AND next_attempt_at > clock_timestamp() + interval '3660 days' LIMIT 1000) AS o),
-		'UPDATE {schema}postroom_outbox SET next_attempt_at = clock_timestamp() WHERE apart IN (1, 3) AND status = ''pending'' AND next_attempt_at > clock_timestamp() + interval ''3660 days'';'
+		WHERE state IN ('scheduled', 'delayed') AND status = 'pending' AND next_attempt_at > clock_timestamp() + interval '3660 days' LIMIT 1000) AS o),
+		'UPDATE {schema}postroom_outbox SET next_attempt_at = clock_timestamp() WHERE state IN (''scheduled'', ''delayed'') AND status = ''pending'' AND next_attempt_at > clock_timestamp() + interval ''3660 days'';'
 	UNION ALL SELECT 'pending and ready, due in more than ten years', (SELECT count(*) FROM (SELECT FROM {schema}postroom_outbox
-		WHERE key IS NULL AND apart = 0 AND status = 'pending' AND next_attempt_at > clock_timestamp() + interval '3660 days'
+		WHERE key IS NULL AND state = 'ready' AND status = 'pending' AND next_attempt_at > clock_timestamp() + interval '3660 days'
 			AND 'row' = (SELECT lease FROM {schema}postroom_lanes LIMIT 1) LIMIT 1000) AS o),
-		'UPDATE {schema}postroom_outbox SET next_attempt_at = clock_timestamp() WHERE key IS NULL AND apart = 0 AND status = ''pending'' AND next_attempt_at > clock_timestamp() + interval ''3660 days'';'
+		'UPDATE {schema}postroom_outbox SET next_attempt_at = clock_timestamp() WHERE key IS NULL AND state = ''ready'' AND status = ''pending'' AND next_attempt_at > clock_timestamp() + interval ''3660 days'';'
 	UNION ALL SELECT 'leased for more than a week', (SELECT count(*) FROM (SELECT FROM {schema}postroom_outbox
 		WHERE status = 'processing' AND locked_until > clock_timestamp() + interval '7 days' LIMIT 1000) AS o),
 		'UPDATE {schema}postroom_outbox SET locked_until = clock_timestamp() WHERE status = ''processing'' AND locked_until > clock_timestamp() + interval ''7 days'';'
@@ -39,10 +39,10 @@ WITH RECURSIVE handlers(name) AS (
 		WHERE status = 'completed' AND updated_at > clock_timestamp() + interval '3660 days' LIMIT 1000) AS i),
 		'UPDATE {schema}postroom_inbox SET updated_at = clock_timestamp() WHERE status = ''completed'' AND updated_at > clock_timestamp() + interval ''3660 days'';'
 	UNION ALL SELECT 'pending in the inbox, held behind a key, but without a key', (SELECT count(*) FROM (SELECT FROM {schema}postroom_inbox
-		WHERE apart = 2 AND status = 'pending' AND key IS NULL LIMIT 1000) AS i),
-		'UPDATE {schema}postroom_inbox SET apart = 1 WHERE apart = 2 AND status = ''pending'' AND key IS NULL;'
+		WHERE state = 'held' AND status = 'pending' AND key IS NULL LIMIT 1000) AS i),
+		'UPDATE {schema}postroom_inbox SET state = ''scheduled'' WHERE state = ''held'' AND status = ''pending'' AND key IS NULL;'
 	UNION ALL SELECT 'pending in the inbox, due in more than ten years', (SELECT count(*) FROM (SELECT FROM (SELECT name FROM handlers LIMIT 100) AS h
-		CROSS JOIN LATERAL (SELECT FROM {schema}postroom_inbox WHERE apart IN (1, 3) AND status = 'pending' AND namespace = h.name
+		CROSS JOIN LATERAL (SELECT FROM {schema}postroom_inbox WHERE state IN ('scheduled', 'delayed') AND status = 'pending' AND namespace = h.name
 			AND next_attempt_at > clock_timestamp() + interval '3660 days' LIMIT 1000) AS i LIMIT 1000) AS i),
 		'UPDATE {schema}postroom_inbox SET next_attempt_at = clock_timestamp() WHERE status = ''pending'' AND next_attempt_at > clock_timestamp() + interval ''3660 days'';'
 	UNION ALL SELECT 'lanes, leased for more than a week', (SELECT count(*) FROM {schema}postroom_lanes

@@ -11,7 +11,7 @@ $$;
 
 -- Checks of a column's own are domains, not constraints of the table: those
 -- would be evaluated again at every claim and settle, which costs a fifth of
--- them; a domain is looked at only when its column is written.
+-- them; a domain is evaluated only when its column is written.
 -- Indexed text is compared byte by byte: that is faster, the same in every
 -- database, and no new version of the system's locales makes an index wrong.
 CREATE DOMAIN {schema}postroom_namespace AS text COLLATE "C"
@@ -49,8 +49,8 @@ CREATE DOMAIN {schema}postroom_headers AS jsonb
 CREATE DOMAIN {schema}postroom_time AS timestamptz
 	CONSTRAINT "a time between 1970 and 9999"
 	CHECK (VALUE BETWEEN '1970-01-01 00:00:00Z' AND '9999-12-31 23:59:59Z');
-CREATE DOMAIN {schema}postroom_apart AS smallint
-	CONSTRAINT "apart: 0 to 3" CHECK (VALUE BETWEEN 0 AND 3);
+-- How a pending row is claimed. An enum has 4 bytes and is compared like a number.
+CREATE TYPE {schema}postroom_state AS ENUM ('ready', 'scheduled', 'held', 'delayed');
 CREATE DOMAIN {schema}postroom_status AS text
 	CONSTRAINT "status: pending, processing, delivered or dead"
 	CHECK (VALUE IN ('pending', 'processing', 'delivered', 'dead'));
@@ -86,10 +86,10 @@ CREATE TABLE {schema}postroom_outbox (
 	created_at {schema}postroom_time NOT NULL DEFAULT clock_timestamp(),
 	updated_at {schema}postroom_time NOT NULL DEFAULT clock_timestamp(),
 	delivered_at {schema}postroom_time,
-	-- 0: in its turn. Set apart: 1 claimed by itself (failed before, delayed, with a head
-	-- start), 2 held behind an earlier message of its key, 3 delayed, with a key whose order
-	-- it joins when it is due. Only 3 ever becomes 0 again.
-	apart {schema}postroom_apart NOT NULL DEFAULT 0,
+	-- ready: in the order of its lane. scheduled: claimed individually (failed before, delayed,
+	-- with a head start). held: waits behind an earlier message of its key. delayed: has a key,
+	-- and joins its order when it is due. Only a delayed message becomes ready again.
+	state {schema}postroom_state NOT NULL DEFAULT 'ready',
 
 	CONSTRAINT postroom_outbox_pkey PRIMARY KEY (id),
 	-- E4
@@ -109,7 +109,7 @@ CREATE TABLE {schema}postroom_outbox (
 	autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
 	autovacuum_vacuum_cost_delay = 0
 );
--- Large ones stand aside uncompressed, so that a claim knows their size without reading them.
+-- Large ones are stored out of line and uncompressed, so that a claim knows their size without reading them.
 ALTER TABLE {schema}postroom_outbox ALTER COLUMN payload SET STORAGE EXTERNAL;
 ALTER TABLE {schema}postroom_outbox ALTER COLUMN body SET STORAGE EXTERNAL;
 
@@ -121,22 +121,22 @@ CREATE UNIQUE INDEX postroom_outbox_dedupe
 -- replaces both: see `postroom lease`.
 -- Messages of a key share a lane; the others alternate. A lane is no column: a stored one has
 -- every row copied when it is written, and costs a producer a twelfth more.
-CREATE INDEX postroom_outbox_turn ON {schema}postroom_outbox (next_attempt_at, seq)
-	WHERE key IS NULL AND apart = 0 AND status = 'pending';
+CREATE INDEX postroom_outbox_unkeyed ON {schema}postroom_outbox (next_attempt_at, seq)
+	WHERE key IS NULL AND state = 'ready' AND status = 'pending';
 CREATE INDEX postroom_outbox_keyed ON {schema}postroom_outbox
 	(((CASE WHEN key IS NULL THEN seq ELSE hashtext(key) END & 63) + 1), seq)
-	WHERE key IS NOT NULL AND apart = 0 AND status = 'pending';
+	WHERE key IS NOT NULL AND state = 'ready' AND status = 'pending';
 -- Scheduled messages: each is claimed when it is due.
 CREATE INDEX postroom_outbox_due
-	ON {schema}postroom_outbox (next_attempt_at, seq) WHERE apart IN (1, 3) AND status = 'pending';
+	ON {schema}postroom_outbox (next_attempt_at, seq) WHERE state IN ('scheduled', 'delayed') AND status = 'pending';
 CREATE INDEX postroom_outbox_leased
 	ON {schema}postroom_outbox (locked_until) WHERE status = 'processing';
 -- Blockers of later messages of their key, and messages held behind one. A dead message blocks
 -- only if the relay is configured so.
 CREATE INDEX postroom_outbox_key ON {schema}postroom_outbox (key, topic, namespace, seq)
-	WHERE key IS NOT NULL AND apart = 1 AND status IN ('pending', 'processing');
+	WHERE key IS NOT NULL AND state = 'scheduled' AND status IN ('pending', 'processing');
 CREATE INDEX postroom_outbox_held ON {schema}postroom_outbox (key, topic, namespace, seq)
-	WHERE apart = 2 AND status = 'pending';
+	WHERE state = 'held' AND status = 'pending';
 CREATE INDEX postroom_outbox_dead_key ON {schema}postroom_outbox (key, topic, namespace, seq)
 	WHERE key IS NOT NULL AND status = 'dead';
 -- Purging what has been delivered, by age.
@@ -149,12 +149,12 @@ CREATE INDEX postroom_outbox_dead
 -- Values that a new row must not have. A trigger and no constraint, because only INSERTs are
 -- checked: the relay writes these columns later, and a constraint would be parsed for each statement.
 -- A lease without a worker, a fencing token without room to grow or a seq below the first one
--- would keep the message from being claimed. Producers need not know the column apart.
+-- would keep the message from being claimed. Producers need not know the column state.
 CREATE FUNCTION {schema}postroom_new() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF NEW.seq NOT BETWEEN 1 AND 1000000000000000 OR NEW.claims > 1000000
-		OR NEW.locked_by IS NOT NULL OR (NEW.apart > 1 AND NEW.key IS NULL) THEN
-		RAISE EXCEPTION '%: seq, claims, locked_by or apart is not that of a new row', TG_TABLE_NAME
+		OR NEW.locked_by IS NOT NULL OR (NEW.state IN ('held', 'delayed') AND NEW.key IS NULL) THEN
+		RAISE EXCEPTION '%: seq, claims, locked_by or state is not that of a new row', TG_TABLE_NAME
 			USING ERRCODE = 'check_violation';
 	END IF;
 	IF TG_TABLE_NAME = 'postroom_inbox' THEN
@@ -164,13 +164,13 @@ BEGIN
 		RAISE EXCEPTION 'delivered_at: set if status is delivered, and only then'
 			USING ERRCODE = 'check_violation';
 	END IF;
-	IF NEW.apart <> 0 OR NEW.status <> 'pending' THEN
+	IF NEW.state <> 'ready' OR NEW.status <> 'pending' THEN
 		RETURN NEW;
 	END IF;
 	IF NEW.next_attempt_at > clock_timestamp() THEN
-		NEW.apart := CASE WHEN NEW.key IS NULL THEN 1 ELSE 3 END;
+		NEW.state := CASE WHEN NEW.key IS NULL THEN 'scheduled' ELSE 'delayed' END;
 	ELSIF NEW.key IS NULL AND NEW.next_attempt_at < NEW.created_at - interval '500 ms' THEN
-		NEW.apart := 1;
+		NEW.state := 'scheduled';
 	END IF;
 	RETURN NEW;
 END $$;
@@ -178,7 +178,7 @@ END $$;
 CREATE TRIGGER postroom_outbox_new BEFORE INSERT ON {schema}postroom_outbox FOR EACH ROW
 	WHEN (NEW.next_attempt_at > NEW.created_at
 		OR NEW.next_attempt_at < NEW.created_at - interval '500 ms'
-		OR NEW.seq NOT BETWEEN 1 AND 1000000000000000 OR NEW.claims > 1000000 OR NEW.apart > 1
+		OR NEW.seq NOT BETWEEN 1 AND 1000000000000000 OR NEW.claims > 1000000 OR NEW.state <> 'ready'
 		OR (NEW.locked_by IS NOT NULL AND NEW.locked_until IS NOT NULL AND NEW.status = 'processing')
 		OR (NEW.status = 'delivered') <> (NEW.delivered_at IS NOT NULL))
 	EXECUTE FUNCTION {schema}postroom_new();
@@ -199,7 +199,7 @@ CREATE TABLE {schema}postroom_dedupe (
 ) WITH (fillfactor = 70);
 CREATE INDEX postroom_dedupe_created ON {schema}postroom_dedupe (created_at);
 
-CREATE FUNCTION {schema}postroom_remember() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}postroom_reserve_dedupe_key() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	INSERT INTO {schema}postroom_dedupe (namespace, topic, dedupe_key, id)
 	VALUES (NEW.namespace, NEW.topic, NEW.dedupe_key, NEW.id)
@@ -231,11 +231,11 @@ BEGIN
 	RETURN NULL;
 END $$;
 
-CREATE TRIGGER postroom_outbox_remember BEFORE INSERT ON {schema}postroom_outbox FOR EACH ROW
-	WHEN (NEW.dedupe_key IS NOT NULL) EXECUTE FUNCTION {schema}postroom_remember();
+CREATE TRIGGER postroom_outbox_reserve_dedupe_key BEFORE INSERT ON {schema}postroom_outbox FOR EACH ROW
+	WHEN (NEW.dedupe_key IS NOT NULL) EXECUTE FUNCTION {schema}postroom_reserve_dedupe_key();
 
 -- The message is written, and its key with it.
-CREATE FUNCTION {schema}postroom_written() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}postroom_confirm_dedupe_key() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	UPDATE {schema}postroom_dedupe AS d SET written = true
 	WHERE d.namespace = NEW.namespace AND d.topic = NEW.topic AND d.dedupe_key = NEW.dedupe_key
@@ -243,8 +243,8 @@ BEGIN
 	RETURN NULL;
 END $$;
 
-CREATE TRIGGER postroom_outbox_written AFTER INSERT ON {schema}postroom_outbox FOR EACH ROW
-	WHEN (NEW.dedupe_key IS NOT NULL) EXECUTE FUNCTION {schema}postroom_written();
+CREATE TRIGGER postroom_outbox_confirm_dedupe_key AFTER INSERT ON {schema}postroom_outbox FOR EACH ROW
+	WHEN (NEW.dedupe_key IS NOT NULL) EXECUTE FUNCTION {schema}postroom_confirm_dedupe_key();
 
 -- Producers may update keys that are reserved, but the key of a written message is final.
 CREATE FUNCTION {schema}postroom_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -272,7 +272,7 @@ CREATE TABLE {schema}postroom_lanes (
 	-- The seq of every message claimed.
 	in_flight bigint[],
 	-- No ready message has a lower seq, and none will have: scans of the lane begin here.
-	floor bigint NOT NULL DEFAULT 0,
+	low_water_seq bigint NOT NULL DEFAULT 0,
 	-- Except those of transactions that were still open when the mark rose, and for each of them
 	-- the mark that it was passed from.
 	passed xid8[],
@@ -282,7 +282,7 @@ CREATE TABLE {schema}postroom_lanes (
 		CHECK (num_nulls(locked_by, locked_until, in_flight) % 3 = 0)
 ) WITH (
 	fillfactor = 20,
-	-- A part of a batch is kept in the row; what a whole lane has in flight stands aside.
+	-- A part of a batch is kept in the row; what a whole lane has in flight is stored out of line.
 	toast_tuple_target = 1024,
 	autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
 	autovacuum_vacuum_cost_delay = 0,
@@ -292,7 +292,7 @@ ALTER TABLE {schema}postroom_lanes ALTER COLUMN in_flight SET STORAGE EXTERNAL;
 INSERT INTO {schema}postroom_lanes (lane) SELECT generate_series(1, 64);
 
 -- Messages that were delivered under a lane lease, until their retention ends.
--- No rules: its rows have kept those of the outbox, and each would be looked at again.
+-- No rules: its rows comply with those of the outbox, and each would be evaluated again.
 CREATE TABLE {schema}postroom_history (
 	id uuid,
 	seq bigint,
@@ -318,12 +318,12 @@ CREATE TABLE {schema}postroom_history (
 );
 ALTER TABLE {schema}postroom_history ALTER COLUMN payload SET STORAGE EXTERNAL;
 ALTER TABLE {schema}postroom_history ALTER COLUMN body SET STORAGE EXTERNAL;
--- Hardly two of them are the same, and to look for such takes time.
+-- Hardly two of them are the same, and comparing them takes time.
 CREATE INDEX postroom_history_id ON {schema}postroom_history (id)
 	WITH (deduplicate_items = off);
 CREATE INDEX postroom_history_delivered ON {schema}postroom_history (delivered_at);
 
--- Every message as it stands, whatever the kind of lease.
+-- Every message as it is now, whatever the kind of lease.
 CREATE VIEW {schema}postroom_messages AS
 SELECT o.id, o.seq, o.namespace, o.topic, o.tenant_id, o.key, o.dedupe_key, o.correlation_id,
 	o.payload, o.body, o.content_type, o.headers,
@@ -335,7 +335,7 @@ SELECT o.id, o.seq, o.namespace, o.topic, o.tenant_id, o.key, o.dedupe_key, o.co
 	o.last_attempt_at, o.last_error, o.created_at, o.updated_at, o.delivered_at
 FROM {schema}postroom_outbox AS o LEFT JOIN {schema}postroom_lanes AS l
 	ON l.lane = (CASE WHEN o.key IS NULL THEN o.seq ELSE hashtext(o.key) END & 63) + 1
-	AND o.status = 'pending' AND o.apart = 0 AND o.seq = ANY (l.in_flight)
+	AND o.status = 'pending' AND o.state = 'ready' AND o.seq = ANY (l.in_flight)
 UNION ALL
 SELECT id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, body,
 	content_type, headers, 'delivered', attempts, claims, next_attempt_at, NULL, NULL,
@@ -348,7 +348,7 @@ CREATE SEQUENCE {schema}postroom_notify_until;
 
 -- PREPARE TRANSACTION refuses a transaction that has notified: two-phase producers
 -- set postroom.notify to off, and the relay finds their messages when it polls.
-CREATE FUNCTION {schema}postroom_ring() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}postroom_notify() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF coalesce(lower(current_setting('postroom.notify', true)), 'on')
 		NOT IN ('off', 'false', 'no', '0') THEN
@@ -357,10 +357,10 @@ BEGIN
 	RETURN NULL;
 END $$;
 
-CREATE TRIGGER postroom_outbox_ring AFTER INSERT ON {schema}postroom_outbox FOR EACH STATEMENT
+CREATE TRIGGER postroom_outbox_notify AFTER INSERT ON {schema}postroom_outbox FOR EACH STATEMENT
 	WHEN (pg_sequence_last_value('{schema}postroom_notify_until')
 		> extract(epoch FROM clock_timestamp()) * 1000)
-	EXECUTE FUNCTION {schema}postroom_ring();
+	EXECUTE FUNCTION {schema}postroom_notify();
 
 -- I1. Only ASCII letters are lower-cased, whatever the collation.
 CREATE FUNCTION {schema}postroom_key(tenant text, category text, entity text, kind text,
@@ -469,7 +469,7 @@ CREATE DOMAIN {schema}postroom_steps AS jsonb
 	CONSTRAINT "steps: 64 MiB at most when printed" CHECK (octet_length(VALUE::text) <= 67108864);
 
 -- Events and commands that a handler has finished, is running, or will run: one row for each event or
--- command and handler (N1). `seq`, `claims`, `apart` and the columns of a lease are as in the outbox.
+-- command and handler (N1). `seq`, `claims`, `state` and the columns of a lease are as in the outbox.
 CREATE TABLE {schema}postroom_inbox (
 	id {schema}postroom_event_id NOT NULL,
 	handler_name {schema}postroom_handler NOT NULL,
@@ -499,9 +499,9 @@ CREATE TABLE {schema}postroom_inbox (
 	-- Since when it is what it is; retention goes by it.
 	updated_at {schema}postroom_time NOT NULL DEFAULT clock_timestamp(),
 	processed_at {schema}postroom_time,
-	-- There are no lanes here: 1 claimed by itself, 2 held behind an earlier one of its key.
-	apart smallint NOT NULL DEFAULT 1
-		CONSTRAINT "apart: 1 or 2" CHECK (apart BETWEEN 1 AND 2),
+	-- There are no lanes here: scheduled, or held behind an earlier one of its key.
+	state {schema}postroom_state NOT NULL DEFAULT 'scheduled'
+		CONSTRAINT "state: scheduled or held" CHECK (state IN ('scheduled', 'held')),
 
 	CONSTRAINT postroom_inbox_pkey PRIMARY KEY (id, handler_name),
 	CONSTRAINT "key: only with a topic" CHECK (key IS NULL OR topic IS NOT NULL),
@@ -516,18 +516,18 @@ ALTER TABLE {schema}postroom_inbox ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE TRIGGER postroom_inbox_new BEFORE INSERT ON {schema}postroom_inbox FOR EACH ROW
 	WHEN (NEW.seq NOT BETWEEN 1 AND 1000000000000000 OR NEW.claims > 1000000
 		OR (NEW.locked_by IS NOT NULL AND NEW.locked_until IS NOT NULL AND NEW.status = 'active')
-		OR (NEW.apart = 2 AND NEW.key IS NULL))
+		OR (NEW.state = 'held' AND NEW.key IS NULL))
 	EXECUTE FUNCTION {schema}postroom_new();
 
 -- By handler: rows of a handler that is not running must not slow down the others.
 CREATE INDEX postroom_inbox_due ON {schema}postroom_inbox (namespace, next_attempt_at, seq)
-	WHERE apart IN (1, 3) AND status = 'pending';
+	WHERE state IN ('scheduled', 'delayed') AND status = 'pending';
 CREATE INDEX postroom_inbox_leased
 	ON {schema}postroom_inbox (locked_until) WHERE status = 'active';
 CREATE INDEX postroom_inbox_key ON {schema}postroom_inbox (key, topic, namespace, seq)
-	WHERE key IS NOT NULL AND apart = 1 AND status IN ('pending', 'active');
+	WHERE key IS NOT NULL AND state = 'scheduled' AND status IN ('pending', 'active');
 CREATE INDEX postroom_inbox_held ON {schema}postroom_inbox (key, topic, namespace, seq)
-	WHERE apart = 2 AND status = 'pending';
+	WHERE state = 'held' AND status = 'pending';
 CREATE INDEX postroom_inbox_dead_key ON {schema}postroom_inbox (key, topic, namespace, seq)
 	WHERE key IS NOT NULL AND status = 'dead';
 -- N4
@@ -542,10 +542,10 @@ CREATE UNIQUE INDEX postroom_inbox_seq ON {schema}postroom_inbox (seq);
 -- by row, because only pending rows notify: an event that is completed at once pays one comparison.
 CREATE SEQUENCE {schema}postroom_inbox_notify_until;
 
-CREATE TRIGGER postroom_inbox_ring AFTER INSERT ON {schema}postroom_inbox FOR EACH ROW
+CREATE TRIGGER postroom_inbox_notify AFTER INSERT ON {schema}postroom_inbox FOR EACH ROW
 	WHEN (NEW.status = 'pending' AND pg_sequence_last_value('{schema}postroom_inbox_notify_until')
 		> extract(epoch FROM clock_timestamp()) * 1000)
-	EXECUTE FUNCTION {schema}postroom_ring();
+	EXECUTE FUNCTION {schema}postroom_notify();
 
 -- N2: true for the first caller. A caller that comes while the first is undecided waits for its outcome.
 CREATE FUNCTION {schema}postroom_inbox_once(id text, handler text) RETURNS boolean
@@ -636,7 +636,7 @@ SELECT left(regexp_replace(CASE WHEN strpos(error, '-') > 0 OR strpos(error, '0x
 $$;
 
 -- The last ten failed attempts of each message or job; rows of the outbox have no handler. No foreign
--- key and no trigger: a message that never failed is deleted without a look at this table.
+-- key and no trigger: a message that never failed is deleted without reading this table.
 CREATE TABLE {schema}postroom_attempts (
 	seq bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY,
 	handler_name text COLLATE "C" NOT NULL DEFAULT '',

@@ -7,5 +7,5 @@ SELECT count(*),
 		END)) * 1000000)::bigint
 FROM (
 	SELECT claims, created_at, next_attempt_at FROM {schema}postroom_inbox
-	WHERE apart IN (1, 3) AND status = 'pending' ORDER BY namespace, next_attempt_at, seq
+	WHERE state IN ('scheduled', 'delayed') AND status = 'pending' ORDER BY namespace, next_attempt_at, seq
 	LIMIT :cap) AS c

@@ -10,4 +10,4 @@ SELECT count(*), count(*) FILTER (WHERE attempts > 0),
 		END)) * 1000000)::bigint
 FROM (
 	SELECT attempts, claims, created_at, next_attempt_at FROM {schema}postroom_outbox
-	WHERE apart IN (1, 3) AND status = 'pending' ORDER BY next_attempt_at, seq LIMIT :cap) AS c
+	WHERE state IN ('scheduled', 'delayed') AND status = 'pending' ORDER BY next_attempt_at, seq LIMIT :cap) AS c

@@ -29,9 +29,9 @@ WITH now AS MATERIALIZED (
 ), decided AS MATERIALIZED (
 	SELECT *, CASE WHEN as_given = 0 AND key IS NOT NULL AND coalesce(
 		(SELECT true FROM {schema}postroom_inbox AS t WHERE t.key = g.key AND t.topic = g.topic
-			AND t.namespace = :handler AND t.apart = 1 AND t.status IN ('pending', 'active') LIMIT 1),
+			AND t.namespace = :handler AND t.state = 'scheduled' AND t.status IN ('pending', 'active') LIMIT 1),
 		(SELECT true FROM {schema}postroom_inbox AS t WHERE t.key = g.key AND t.topic = g.topic
-			AND t.namespace = :handler AND t.apart = 2 AND t.status = 'pending' LIMIT 1),
+			AND t.namespace = :handler AND t.state = 'held' AND t.status = 'pending' LIMIT 1),
 		CASE WHEN :dead_block THEN (SELECT true FROM {schema}postroom_inbox AS t WHERE t.key = g.key
 			AND t.topic = g.topic AND t.namespace = :handler AND t.status = 'dead' LIMIT 1) END,
 		bool_or(CASE WHEN as_given = 1 OR (as_given = 2 AND :dead_block) THEN

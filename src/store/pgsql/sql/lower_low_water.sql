@@ -5,15 +5,15 @@
 WITH found AS MATERIALIZED (
 	SELECT lane, epoch, (SELECT o.seq FROM {schema}postroom_outbox AS o
 		WHERE ((CASE WHEN o.key IS NULL THEN o.seq ELSE hashtext(o.key) END & 63) + 1) = l.lane
-			AND o.status = 'pending' AND o.apart = 0 AND o.seq < l.floor
-		ORDER BY o.seq LIMIT 1) AS floor
+			AND o.status = 'pending' AND o.state = 'ready' AND o.seq < l.low_water_seq
+		ORDER BY o.seq LIMIT 1) AS low_water_seq
 	FROM unnest(:lanes) AS n CROSS JOIN LATERAL (
 		SELECT * FROM {schema}postroom_lanes AS l WHERE l.lane = n ORDER BY l.epoch DESC LIMIT 1) AS l
 	WHERE lease = 'lane'
 ), free AS MATERIALIZED (
 	SELECT found.* FROM {schema}postroom_lanes AS l
-	JOIN found ON found.lane = l.lane AND found.epoch = l.epoch AND found.floor < l.floor
+	JOIN found ON found.lane = l.lane AND found.epoch = l.epoch AND found.low_water_seq < l.low_water_seq
 	ORDER BY l.lane FOR UPDATE OF l SKIP LOCKED
 )
-UPDATE {schema}postroom_lanes AS l SET floor = free.floor
+UPDATE {schema}postroom_lanes AS l SET low_water_seq = free.low_water_seq
 FROM free WHERE l.lane = free.lane AND l.epoch = free.epoch

@@ -7,7 +7,7 @@
 -- :topic text
 -- :tenant_id uuid
 SELECT false, EXISTS (
-		SELECT FROM {schema}postroom_inbox WHERE apart = 2 AND status = 'pending'
+		SELECT FROM {schema}postroom_inbox WHERE state = 'held' AND status = 'pending'
 			AND namespace = :handler AND (:topic IS NULL OR topic LIKE :topic)
 			AND (:tenant_id IS NULL OR NULL = :tenant_id) {rules})
 	OR EXISTS (
@@ -17,7 +17,7 @@ SELECT false, EXISTS (
 			AND (:tenant_id IS NULL OR NULL = :tenant_id) {rules}),
 	ceil(extract(epoch FROM least(
 		(SELECT next_attempt_at FROM {schema}postroom_inbox
-			WHERE status = 'pending' AND apart IN (1, 3)
+			WHERE status = 'pending' AND state IN ('scheduled', 'delayed')
 			AND namespace = :handler AND (:topic IS NULL OR topic LIKE :topic)
 			AND (:tenant_id IS NULL OR NULL = :tenant_id) {rules}
 			ORDER BY next_attempt_at, seq LIMIT 1),

@@ -7,7 +7,7 @@
 WITH open AS MATERIALIZED (
 	SELECT ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot())) AS ids, :passed::xid8[] AS passing
 ), lanes AS MATERIALIZED (
-	SELECT l.*, open.passing, least(floor, (SELECT min(p.seq) FROM unnest(passed, passed_from) AS p(id, seq)
+	SELECT l.*, open.passing, least(low_water_seq, (SELECT min(p.seq) FROM unnest(passed, passed_from) AS p(id, seq)
 		WHERE p.id <> ALL (open.ids))) AS start_seq
 	FROM open CROSS JOIN generate_series(1, 64) AS n CROSS JOIN LATERAL (
 		SELECT * FROM {schema}postroom_lanes AS l WHERE l.lane = n::smallint
@@ -16,18 +16,18 @@ WITH open AS MATERIALIZED (
 ), found AS MATERIALIZED (
 	SELECT lane, epoch, coalesce((SELECT o.seq FROM {schema}postroom_outbox AS o
 		WHERE ((CASE WHEN o.key IS NULL THEN o.seq ELSE hashtext(o.key) END & 63) + 1) = l.lane
-			AND o.status = 'pending' AND o.apart = 0 AND o.seq BETWEEN l.start_seq AND :seq
-		ORDER BY o.seq LIMIT 1), :seq + 1) AS floor,
+			AND o.status = 'pending' AND o.state = 'ready' AND o.seq BETWEEN l.start_seq AND :seq
+		ORDER BY o.seq LIMIT 1), :seq + 1) AS low_water_seq,
 		nullif(passing, '{}') AS passed,
-		nullif(ARRAY(SELECT coalesce(passed_from[array_position(passed, p.id)], floor)
+		nullif(ARRAY(SELECT coalesce(passed_from[array_position(passed, p.id)], low_water_seq)
 			FROM unnest(passing) WITH ORDINALITY AS p(id, number) ORDER BY number), '{}') AS passed_from
-	FROM lanes AS l WHERE floor <= :seq OR start_seq < floor
+	FROM lanes AS l WHERE low_water_seq <= :seq OR start_seq < low_water_seq
 ), free AS MATERIALIZED (
 	SELECT found.* FROM {schema}postroom_lanes AS l
 	JOIN found ON found.lane = l.lane AND found.epoch = l.epoch
-		AND (found.floor > l.floor OR found.passed IS DISTINCT FROM l.passed)
+		AND (found.low_water_seq > l.low_water_seq OR found.passed IS DISTINCT FROM l.passed)
 	ORDER BY l.lane FOR UPDATE OF l SKIP LOCKED
 )
 UPDATE {schema}postroom_lanes AS l
-SET floor = free.floor, passed = free.passed, passed_from = free.passed_from
+SET low_water_seq = free.low_water_seq, passed = free.passed, passed_from = free.passed_from
 FROM free WHERE l.lane = free.lane AND l.epoch = free.epoch
