@@ -152,7 +152,7 @@ def P1_stats_of_a_moment_are_counted_once(postroom):
 
 def P1_workers_and_leases_are_listed(postroom):
     postroom.enqueue('t')
-    admin = serve(postroom, '--to', 'exec:sleep 100', '--publish-timeout', '15s')
+    admin = serve(postroom, '--to', 'exec:sleep 1000', '--lease', '1h', '--publish-timeout', '20m')
     answer = wait_until(lambda: (found := admin.get('/api/v1/workers'))['leases'] and found, 'a lease')
     lease = answer['leases'][0]
     assert lease['table'] == 'outbox' and lease['messages'] == 1

@@ -72,7 +72,7 @@ def D4_relay_stopped_under_load_settles_published_messages(postroom, sql, number
 def D4_stop_finishes_begun_messages_and_releases_the_rest(postroom, sql, tmp_path):
     enqueue(postroom, 40)
     os.mkfifo(tmp_path / 'gate')
-    relay = postroom.start('relay', '--workers', '1', '--lease', '60s', '--to',
+    relay = postroom.start('relay', '--workers', '1', '--lease', '1h', '--shutdown-grace', '20m', '--publish-timeout', '20m', '--to',
                            'exec:echo $POSTROOM_ID >> begun; read word < gate; echo $POSTROOM_ID >> done',
                            stderr=subprocess.DEVNULL)
     wait_until(lambda: words_in(tmp_path / 'begun'), 'the first to begin')
@@ -95,7 +95,7 @@ def A2_relay_suspended_past_its_lease_settles_nothing_of_others(postroom, sql, t
     """Stopped in the middle of a publish, and continued when another relay has done its work."""
     enqueue(postroom, 3)
     os.mkfifo(tmp_path / 'gate')
-    suspended = postroom.start('relay', '--workers', '1', '--lease', '60s', '--publish-timeout', '20s',
+    suspended = postroom.start('relay', '--workers', '1', '--lease', '1h', '--publish-timeout', '20m',
                                '--to', 'exec:echo $POSTROOM_ID >> begun; read word < gate')
     wait_until(lambda: len(words_in(tmp_path / 'begun')) == 3, 'the first relay to publish')
     suspended.send_signal(signal.SIGSTOP)
