@@ -80,7 +80,7 @@ class Result:
         return objects[0]
 
     def __repr__(self):
-        return f'exit {self.code}\nstdout: {self.out[-2000:]}\nstderr: {self.err[-2000:]}'
+        return f'exit {self.code}\nstdout: {self.out[-2000:]}\nstderr: {self.err[-6000:]}'
 
 
 class Postroom:
@@ -113,7 +113,7 @@ class Postroom:
     def ok(self, *args, **options):
         """The same, for what must succeed."""
         result = self(*args, **options)
-        assert result.code == 0, result
+        assert result.code == 0, str(result)  # pytest cuts what is not a string
         return result
 
     def fails(self, code, *args, **options):

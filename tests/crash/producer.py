@@ -44,7 +44,7 @@ def by_program(word):
 
 def main():
     ledger = os.open(LEDGER, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    connection = sqlite3.connect(DATABASE, timeout=60, isolation_level=None)
+    connection = sqlite3.connect(DATABASE, timeout=300, isolation_level=None)
     for n in range(10 ** 9):
         chance = random.random()
         if chance < 0.1:

@@ -30,27 +30,42 @@ def lines_in(path):
 
 
 def D1_relay_that_joins_a_busy_one_gets_its_share(postroom):
-    """Of what is left when it has begun, neither gets less than a tenth."""
+    """Of what comes when it has begun, neither gets less than a tenth."""
     cwd = pathlib.Path(postroom.cwd)
-    ordering.enqueue(postroom, [(f'k{n % KEYS}', n) for n in range(SHARED)])
+    written = 0
+
+    def enqueue(count):
+        nonlocal written
+        ordering.enqueue(postroom, [(f'k{n % KEYS}', n) for n in range(written, written + count)])
+        written += count
+
+    def has_joined():
+        """The first relay is busy until then, however slowly the other starts."""
+        if lines_in(cwd / 'second') > 0:
+            return True
+        if postroom.stats()['backlog'] < SHARED // 4:
+            enqueue(SHARED // 4)
+        return False
 
     def begin(name):
         return postroom.start('relay', '--to', f'exec:echo "$POSTROOM_KEY $(cat)" | tee -a {name} >> out',
                               '--batch-size', '20', '--poll-interval', '50ms', stderr=subprocess.DEVNULL)
+    enqueue(SHARED // 4)
     first = begin('first')
     wait_until(lambda: lines_in(cwd / 'first') > SHARED // 20, 'the first relay to be at work')
     second = begin('second')
-    wait_until(lambda: lines_in(cwd / 'second'), 'the newcomer to deliver')
-    before = lines_in(cwd / 'first')
+    wait_until(has_joined, 'the newcomer to deliver')
+    before = lines_in(cwd / 'first'), lines_in(cwd / 'second')
+    enqueue(SHARED // 2)
     while (left := postroom.stats()['backlog']) > 0:
         wait_until(lambda: postroom.stats()['backlog'] < left, 'more to be delivered')
-    shares = [lines_in(cwd / 'first') - before, lines_in(cwd / 'second')]
+    shares = [lines_in(cwd / name) - count for name, count in zip(('first', 'second'), before)]
     for relay in (first, second):
         relay.terminate()
         assert relay.wait() == 0
     assert min(shares) >= sum(shares) / 10, shares
     assert ordering.first_deliveries(cwd / 'out') == {
-        f'k{n}': list(range(n, SHARED, KEYS)) for n in range(KEYS)}
+        f'k{n}': list(range(n, written, KEYS)) for n in range(KEYS)}
 
 
 def is_ready(pid):

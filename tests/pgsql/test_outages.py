@@ -78,7 +78,7 @@ def D5_published_messages_are_settled_after_the_outage(server, postroom, relay, 
     for _ in range(5):
         postroom.enqueue()
     os.mkfifo(tmp_path / 'gate')
-    running = relay('--workers', '1', '--lease', '60s', '--publish-timeout', '30s', '--to',
+    running = relay('--workers', '1', '--lease', '1h', '--publish-timeout', '20m', '--to',
                     'exec:echo $POSTROOM_ID >> out; read word < gate')
     wait_until(lambda: len(words_in(tmp_path / 'out')) == 5, 'all to be published')
     server.stop(signal.SIGKILL)
@@ -98,8 +98,8 @@ def D4_published_messages_are_settled_after_an_outage_during_stop(server, postro
     for _ in range(5):
         postroom.enqueue()
     os.mkfifo(tmp_path / 'gate')
-    running = relay('--workers', '1', '--lease', '60s', '--shutdown-grace', '60s', '--publish-timeout',
-                    '30s', '--to', 'exec:echo $POSTROOM_ID >> out; read word < gate')
+    running = relay('--workers', '1', '--lease', '1h', '--shutdown-grace', '20m', '--publish-timeout',
+                    '20m', '--to', 'exec:echo $POSTROOM_ID >> out; read word < gate')
     wait_until(lambda: len(words_in(tmp_path / 'out')) == 5, 'all to be published')
     server.stop(signal.SIGKILL)
     gate = os.open(tmp_path / 'gate', os.O_RDWR)
@@ -170,7 +170,7 @@ def D5_relay_survives_timeouts_set_in_its_url(postroom, relay, place, database, 
     os.mkfifo(tmp_path / 'gate')
     patient = postroom.db
     postroom.db += f'&options=-c%20{setting}%3D200ms'
-    running = relay('--workers', '1', '--lease', '60s', '--publish-timeout', '30s', '--to',
+    running = relay('--workers', '1', '--lease', '1h', '--publish-timeout', '20m', '--to',
                     'exec:echo $POSTROOM_ID >> begun; read word < gate')
     postroom.db = patient  # for the producer
     wait_until(lambda: len(words_in(tmp_path / 'begun')) == 3, 'all to be begun')
@@ -246,7 +246,7 @@ def D5_relay_resumes_when_server_has_room_again(disk, server, postroom, relay, d
         cursor.execute('SELECT count(*) FROM postroom_outbox')
     ballast = fill(disk)
     line = postroom('enqueue', 't', json.dumps('x' * 8000)).err
-    running = relay('--to', 'file:out', '--batch-size', '20', '--workers', '1', '--lease', '60s')
+    running = relay('--to', 'file:out', '--batch-size', '20', '--workers', '1', '--lease', '1h')
     running.wait_for('No space left on device', 3)
     assert 'make room on the server' in running.log
     before = len(messages_in(tmp_path / 'out'))

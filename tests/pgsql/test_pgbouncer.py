@@ -32,6 +32,11 @@ class Bouncer(Place):
     def url(self, *args, **settings):
         return super().url(*args, port=6432, **settings)
 
+    def renew_sessions(self):
+        """No later client is given a session of before. A session that the server ends is given away until the pooler has read
+        of its end; a session that the pooler ends is not. Needs `admin_users = postgres`."""
+        self.sql('pgbouncer', 'RECONNECT', port=6432)
+
     def remove(self):
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -44,7 +49,7 @@ def bouncer(server, unmigrated, database):
     if not TOOL:
         pytest.skip('pgbouncer is not installed')
     server.configure(log_statement='all')
-    bouncer = Bouncer(server)
+    bouncer = Bouncer(server, 'admin_users = postgres')
     unmigrated.db = bouncer.url(database)
     wait_until(lambda: unmigrated('migrate').code == 0, 'the pooler to start')
     yield bouncer

@@ -34,7 +34,7 @@ def A2_session_ended_while_relay_is_suspended_changes_nothing(postroom, relay, p
     """The same over a new connection: the fence is in the rows, not in the session."""
     fill(sql, 3)
     os.mkfifo(tmp_path / 'gate')
-    sleeper = relay('--workers', '1', '--lease', '60s', '--publish-timeout', '20s', '--to',
+    sleeper = relay('--workers', '1', '--lease', '1h', '--publish-timeout', '20m', '--to',
                     'exec:echo $POSTROOM_ID >> begun; read word < gate')
     wait_until(lambda: len(words_in(tmp_path / 'begun')) == 3, 'the first relay to publish')
     sleeper.process.send_signal(signal.SIGSTOP)

@@ -2,6 +2,7 @@
 """Waking a relay that sleeps, and not ringing for one that works (D3)."""
 import os
 import signal
+import subprocess
 
 from conftest import wait_until
 from sink_files import messages_in, words_in
@@ -88,7 +89,7 @@ def D3_producers_do_not_notify_busy_relays(postroom, relay, place, database, sql
     for _ in range(2):
         postroom.enqueue()
     working = relay('--to', 'exec:echo $POSTROOM_ID >> begun; read word < gate; true', '--batch-size',
-                    '1', '--lease', '60s', '--publish-timeout', '30s')
+                    '1', '--lease', '1h', '--publish-timeout', '20m')
     wait_until(lambda: len(words_in(tmp_path / 'begun')) == 2, 'both workers to have work')
     # The one that came second may have dozed for a moment; that announcement must have run out.
     wait_until(lambda: sql('SELECT last_value < extract(epoch FROM clock_timestamp()) * 1000 '
@@ -107,12 +108,14 @@ def D3_producers_do_not_notify_busy_relays(postroom, relay, place, database, sql
     os.close(gate)
 
 
-def D3_producers_do_not_notify_while_backlog_is_processed(postroom, relay, place, database, sql):
-    """The relay is never out of work before the last of these is committed."""
+def D3_producers_do_not_notify_while_backlog_is_processed(postroom, place, database, sql):
+    """The relay is never out of work before the last of these is committed: it delivers only what the test reads."""
     sql("INSERT INTO postroom_outbox (topic, payload) SELECT 't', to_jsonb(n) "
         'FROM generate_series(1, 100000) n')
     listener = Listener(place, database)
-    relay('--to', 'null:', '--batch-size', '50', '--log-level', 'warn')
+    relay = postroom.start('relay', '--to', 'stdout:', '--batch-size', '50', '--lease', '1h', '--publish-timeout', '20m',
+                           stderr=subprocess.DEVNULL)
+    assert relay.stdout.readline()
     wait_until(lambda: sql("SELECT 1 FROM postroom_outbox WHERE status = 'delivered' LIMIT 1"),
                'the relay to work')
     before = sql('SELECT last_value FROM postroom_notify_until')
@@ -120,6 +123,8 @@ def D3_producers_do_not_notify_while_backlog_is_processed(postroom, relay, place
     with producer.cursor() as cursor:
         for n in range(200):
             cursor.execute("INSERT INTO postroom_outbox (topic, payload) VALUES ('t', %s)", (str(n),))
+            for _ in range(100):
+                assert relay.stdout.readline()
     producer.close()
     received = listener.received()
     assert sql("SELECT count(*) > 0 FROM postroom_outbox WHERE status = 'pending'") == [(True,)], (

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from conftest import PATIENCE, ROOT, wait_until
-from relay_process import count_whole_lines, enqueue_many
+from relay_process import count_whole_lines, enqueue_many, expire_leases
 from scraping import Watched
 
 ALERTS = ROOT / 'contrib' / 'prometheus'
@@ -223,15 +223,16 @@ routes:
 '''
 
 
-def M1_counters_equal_deliveries_after_reloads_and_a_kill(postroom, tmp_path):
+def M1_counters_equal_deliveries_after_reloads_and_a_kill(postroom, sql, tmp_path):
     file = tmp_path / 'postroom.yaml'
     file.write_text(CONFIG.format(url='file:a.ndjson'))
-    args = ('-c', file, 'relay', '--batch-size', '20', '--lease', '1s')
+    args = ('-c', file, 'relay', '--batch-size', '20')
     enqueue_many(postroom, 300)
     first = Watched(postroom, *args)
     first.wait_for(lambda m: m.sum('postroom_messages_published_total', outcome='delivered') >= 20)
     first.process.kill()
     first.process.wait()
+    expire_leases(sql)
     enqueue_many(postroom, 500)
     delivered = postroom.stats()['delivered']
     second = Watched(postroom, *args)

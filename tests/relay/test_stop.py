@@ -32,7 +32,7 @@ def D4_handler_past_the_grace_is_ended_and_abandoned(postroom, sql, tmp_path):
 def D4_second_signal_ends_relay_and_its_children_immediately(postroom, sql, tmp_path):
     word = uuid.uuid4().hex
     id = postroom.enqueue()
-    relay = postroom.start('relay', '--shutdown-grace', '1000s', '--publish-timeout', '15s', '--to',
+    relay = postroom.start('relay', '--shutdown-grace', '20m', '--lease', '1h', '--publish-timeout', '20m', '--to',
                            f'exec:echo x >> begun; sleep 1000; : {word}', stderr=subprocess.DEVNULL)
     wait_until(lambda: ids_in(tmp_path / 'begun'), 'the command to begin')
     relay.terminate()

@@ -5,6 +5,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+import time
 
 import pytest
 
@@ -16,17 +17,17 @@ pytestmark = needs_strace
 
 # A relay that sleeps this long has been idle for as long.
 LONG_MS = 2000
-SLEEP = re.compile(r'^(\d+) +poll\(\[.*\], 2, (\d+)(.*)$', re.M)
+SLEEP = re.compile(r'^(\d+) +([\d.]+) poll\(\[.*\], 2, (\d+)(.*)$', re.M)
 
 
 @pytest.fixture
 def traced(postroom, tmp_path):
-    """traced(CALLS, …) runs the program under strace; the trace goes to the file `trace`."""
+    """traced(CALLS, …) runs the program under strace; the trace goes to the file `trace`, with the time of each call."""
     def start(calls, *args, inject=()):
         env = postroom.environment({'ASAN_OPTIONS': 'detect_leaks=0'})
         options = [word for what in inject for word in ('-e', f'inject={what}')]
         process = subprocess.Popen(
-            ['strace', '-f', '-qq', '-o', tmp_path / 'trace', '-e', f'trace={calls}', *options, PROGRAM,
+            ['strace', '-f', '-ttt', '-qq', '-o', tmp_path / 'trace', '-e', f'trace={calls}', *options, PROGRAM,
              *args], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=open(tmp_path / 'log', 'wb'))
         postroom.processes.append(process)
@@ -39,7 +40,7 @@ def trace_of(tmp_path):
 
 
 def long_sleeps(tmp_path):
-    return [sleep for sleep in SLEEP.finditer(trace_of(tmp_path)) if int(sleep[2]) >= LONG_MS]
+    return [sleep for sleep in SLEEP.finditer(trace_of(tmp_path)) if int(sleep[3]) >= LONG_MS]
 
 
 def stop(process, tmp_path):
@@ -65,13 +66,25 @@ def ended_by_notification(tmp_path, sleep):
 def D3_commit_from_another_language_wakes_the_relay(postroom, traced, db, tmp_path):
     postroom.ok('migrate')
     relay = traced('poll', *sleepy())
-    sleep = wait_until(lambda: long_sleeps(tmp_path), 'a long sleep')[-1]
     connection = sqlite3.connect(db, timeout=PATIENCE)
-    with connection:
-        connection.execute("INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')")
-    connection.close()
-    wait_until(lambda: lines_of(tmp_path / 'out'), 'the message')
+
+    def commits_during(sleep):
+        """False if the commit was too late: the sleep was over by then."""
+        count = len(lines_of(tmp_path / 'out'))
+        with connection:
+            connection.execute("INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')")
+        committed = time.time()
+        wait_until(lambda: len(lines_of(tmp_path / 'out')) > count, 'the message')
+        return committed < float(sleep[2]) + int(sleep[3]) / 1000
+
+    def last_sleep(known):
+        sleeps = wait_until(lambda: len(found := long_sleeps(tmp_path)) > known and found, 'a long sleep')
+        return sleeps[-1], len(sleeps)
+    sleep, known = last_sleep(0)
+    while not commits_during(sleep):
+        sleep, known = last_sleep(known)
     assert ended_by_notification(tmp_path, sleep), 'it slept till its time'
+    connection.close()
     stop(relay, tmp_path)
 
 
@@ -96,6 +109,6 @@ def D3_idle_relay_polls_once_per_sleep(postroom, traced, tmp_path):
     stop(relay, tmp_path)
     started = trace_of(tmp_path)
     started = started[started.index('inotify_init1'):]
-    sleeps = [int(sleep[2]) for sleep in SLEEP.finditer(started)]
+    sleeps = [int(sleep[3]) for sleep in SLEEP.finditer(started)]
     # Each is twice as long as the one before it, but for the rounding.
     assert len(sleeps) < 12 and sleeps == sorted(sleeps), sleeps
