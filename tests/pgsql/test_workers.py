@@ -23,7 +23,7 @@ KEYS = 30
 ROUNDS = 30 if SOAK else 4
 PUBLIC = ['claim', 'ack', 'nack', 'release', 'renew']
 
-# Refuses what no claim may do, whoever makes it: to claim a message that has a valid lease.
+# Refuses a claim of a message that has a valid lease, by relays and by workers.
 GUARD = """
 CREATE FUNCTION guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -303,6 +303,37 @@ def C7_worker_takes_over_the_lanes_of_a_killed_relay(postroom, sql):
     assert sum(attempts == 2 for _, _, attempts, _, _ in seen) == in_flight
     assert sql('SELECT count(*) FROM postroom_history')[0][0] == 3
     worker.connection.close()
+
+
+def C4_open_claim_blocks_nobody_and_leaves_nothing_when_rolled_back(leased, caller, sql):
+    put(leased, 'a1', 'a2', '-3')
+    caller.connection.autocommit = False
+    first = caller.claim('max_messages => 1')
+    assert len(first) == 1
+    other = caller.another()
+    other.sql("SET lock_timeout = '10s'")
+    seen = other.claim()
+    assert not {m[0] for m in seen} & {m[0] for m in first}
+    if contents(first) == 'a1':
+        assert 'a2' not in contents(seen)
+    assert other.settle('release', seen) == len(seen)
+    leased.ok('relay', '--drain', '--to', 'null:', '--topic', 'none')
+    caller.connection.rollback()
+    assert set(status_of(sql).values()) == {'pending'}
+    assert {m[2] for m in other.claim()} == {1}
+
+
+def A4_ack_and_next_claim_share_a_transaction(leased, caller, sql):
+    put(leased, 'a1', 'a2', 'a3')
+    caller.connection.autocommit = False
+    drained, batch = [], caller.claim('max_messages => 1')
+    caller.connection.commit()
+    while batch:
+        drained.append(contents(batch))
+        assert caller.settle('ack', batch) == 1
+        batch = caller.claim('max_messages => 1')
+        caller.connection.commit()
+    assert drained == ['a1', 'a2', 'a3'] and set(status_of(sql).values()) == {'delivered'}
 
 
 def C6_claim_is_limited_to_its_scope(leased, caller):

@@ -210,7 +210,7 @@ static void put_statement(struct pr_buf *out, struct text statement)
 	} kinds[] = {
 		{ "CREATE TABLE {schema}", "table" },	    { "CREATE VIEW {schema}", "view" },
 		{ "CREATE SEQUENCE {schema}", "sequence" }, { "CREATE DOMAIN {schema}", "domain" },
-		{ "CREATE FUNCTION {schema}", "function" },
+		{ "CREATE FUNCTION {schema}", "function" }, { "CREATE TYPE {schema}", "type" },
 	};
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {

@@ -27,7 +27,7 @@ WITH wanted AS (
 		CASE kind WHEN 'table' THEN 'If a backup has the rows, the administrator restores it. Otherwise the owner of the tables runs the command, and then doctor again.'
 			ELSE 'The owner of the tables runs the command.' END, definition || ';'
 	FROM wanted
-	WHERE kind IN ('table', 'view', 'sequence') AND to_regclass(owner) IS NULL OR kind = 'domain' AND to_regtype(owner) IS NULL
+	WHERE kind IN ('table', 'view', 'sequence') AND to_regclass(owner) IS NULL OR kind IN ('domain', 'type') AND to_regtype(owner) IS NULL
 	UNION ALL
 	SELECT number, 'problem', format('Column %s of %s is missing', name, relation),
 		'Statements of producers or relays that use it fail.', 'The owner of the tables runs the command.',

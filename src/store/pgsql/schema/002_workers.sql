@@ -7,7 +7,7 @@
 -- VOLATILE function has its own snapshot, so it sees all that was committed before the lock.
 -- The settings of each public function force plans that use the indexes, whatever the statistics say.
 
--- What a worker claims: NULL is any, and the topic is a pattern of LIKE. Beside it the kind of lease of
+-- The scope of a claim: NULL is any, and the topic is a pattern of LIKE. Beside it the kind of lease of
 -- the database, and the lanes that other workers have leased.
 CREATE TYPE {schema}postroom_worker_scope AS (namespace text, topic text, tenant_id uuid, lease text,
 	leased smallint[]);
