@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Grants producers, consumers, workers, relays and readers the least they need on PostgreSQL.
 --
---     psql -v schema=public -v producer=shop -v consumer=rewards -v worker=ledger \
+--     psql -v schema=public -v producer=shop -v consumer=rewards -v worker=ledger -v sql_worker=mailer \
 --         -v relay=dispatcher -v reader=support -f postgres-roles.sql postgres://owner@db1/shop
 --
 -- Run it as the owner of the tables, after each `postroom migrate`. It is
@@ -53,8 +53,8 @@ GRANT SELECT (id, handler_name, status) ON postroom_inbox TO :"consumer";
 GRANT SELECT ON SEQUENCE postroom_inbox_notify_until TO :"consumer";
 \endif
 
--- Workers run `postroom consume`: they insert events into the inbox and process its jobs, payloads
--- included. They cannot change the data of an event. Grant the privileges of their --sql, or of their
+-- Workers run `postroom consume`, or postroom_inbox_claim() and its kin: they insert events into the
+-- inbox and process its jobs, payloads included. They cannot change the data of an event. Grant the privileges of their --sql, or of their
 -- command, separately.
 \if :{?worker}
 GRANT USAGE ON SCHEMA :"schema" TO :"worker";
@@ -72,6 +72,37 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON postroom_sources TO :"worker";
 GRANT SELECT, INSERT, UPDATE ON postroom_inbox_purged TO :"worker";
 -- The history of failed attempts.
 GRANT SELECT, INSERT, DELETE ON postroom_attempts TO :"worker";
+GRANT EXECUTE ON FUNCTION postroom_inbox_claim, postroom_inbox_ack, postroom_inbox_nack,
+	postroom_inbox_release, postroom_inbox_renew, postroom_worker_in_scope, postroom_worker_require,
+	postroom_worker_check, postroom_worker_check_claim, postroom_worker_pattern,
+	postroom_worker_backoff, postroom_worker_record, postroom_worker_unblock_jobs,
+	postroom_worker_sweep_jobs, postroom_worker_hold_jobs, postroom_worker_choose_jobs,
+	postroom_worker_lease_jobs, postroom_worker_reclaim_job, postroom_worker_leased_jobs,
+	postroom_worker_return_jobs TO :"worker";
+\endif
+
+-- Workers in SQL claim and settle messages of the outbox by postroom_claim() and its kin. They cannot
+-- change the data of a message, nor write one.
+\if :{?sql_worker}
+GRANT USAGE ON SCHEMA :"schema" TO :"sql_worker";
+GRANT SELECT, DELETE ON postroom_outbox TO :"sql_worker";
+GRANT UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_until,
+	last_attempt_at, last_error, updated_at, delivered_at, apart)
+	ON postroom_outbox TO :"sql_worker";
+GRANT SELECT ON postroom_lanes TO :"sql_worker";
+GRANT UPDATE (locked_by, locked_until, epoch, in_flight) ON postroom_lanes TO :"sql_worker";
+GRANT INSERT ON postroom_history TO :"sql_worker";
+GRANT SELECT, INSERT, DELETE ON postroom_attempts TO :"sql_worker";
+GRANT USAGE ON SEQUENCE postroom_outbox_seq_seq TO :"sql_worker";
+GRANT EXECUTE ON FUNCTION postroom_claim, postroom_ack, postroom_nack, postroom_release, postroom_renew,
+	postroom_worker_in_scope, postroom_worker_require, postroom_worker_check,
+	postroom_worker_check_claim, postroom_worker_pattern, postroom_worker_backoff,
+	postroom_worker_record, postroom_worker_lanes, postroom_worker_take_over, postroom_worker_unblock,
+	postroom_worker_sweep, postroom_worker_hold, postroom_worker_join_keys,
+	postroom_worker_find_scheduled, postroom_worker_find_unkeyed, postroom_worker_ready,
+	postroom_worker_find_in, postroom_worker_find_in_lanes, postroom_worker_paths,
+	postroom_worker_choose, postroom_worker_lease, postroom_worker_reclaim, postroom_worker_leased,
+	postroom_worker_return TO :"sql_worker";
 \endif
 
 -- Relays claim, settle and purge; `postroom retry`, `postroom purge` and their kin of the inbox want the same. Relays

@@ -46,9 +46,9 @@ class Role(Postroom):
 
 @pytest.fixture
 def roles(unmigrated, place, database, sql, tmp_path):
-    """producer, consumer, worker, relay and reader, as the file makes them; all databases share them, hence the names."""
+    """The roles as the file makes them; all databases share them, hence the names."""
     unmigrated.ok('migrate', '--schema', SCHEMA)
-    names = {kind: f'{kind} {uuid.uuid4().hex[:8]}' for kind in ('producer', 'consumer', 'worker', 'relay', 'reader')}
+    names = {kind: f'{kind} {uuid.uuid4().hex[:8]}' for kind in ('producer', 'consumer', 'worker', 'sql_worker', 'relay', 'reader')}
     for name in names.values():
         sql(f'CREATE ROLE "{name}" LOGIN')
     variables = [word for kind, name in [('schema', SCHEMA), *names.items()]
@@ -155,6 +155,90 @@ def N2_worker_role_consumes_and_changes_no_event(roles, sql):
     assert (counts['pending'], counts['completed'], counts['dead']) == (0, 8, 1)
     worker.may_not(*NOT_ITS_BUSINESS, "UPDATE postroom_inbox SET payload = '1'", "UPDATE postroom_inbox SET id = 'x'",
                    'TRUNCATE postroom_inbox', 'SELECT id FROM postroom_outbox')
+
+
+@pytest.mark.parametrize('lease', ['row', 'lane'])
+def S1_sql_worker_role_claims_and_settles_and_inserts_no_message(roles, unmigrated, sql, lease):
+    worker, id = roles['sql_worker'], str(uuid.uuid4())
+    unmigrated.ok('lease', lease, '--schema', SCHEMA)
+    for n in range(3):
+        roles['producer'].enqueue('t', str(n), '--key', 'k')
+        roles['producer'].enqueue('t', str(n))
+    roles['producer'].enqueue('t', '1', '--key', 'later', '--delay', '1ms')
+
+    def settle(function, rows):
+        return worker.sql(f'SELECT postroom_{function}(%s, %s::uuid[], %s)', id, [row[0] for row in rows],
+                          [row[1] for row in rows])[0][0]
+
+    def claim(arguments=''):
+        return worker.sql(f'SELECT id, claims, payload, body, headers FROM postroom_claim(%s{arguments})', id)
+    rows = claim(', 4')
+    assert len(rows) == 4 and settle('renew', rows) == 4 and settle('release', rows[:1]) == 1
+    assert worker.sql("SELECT postroom_nack(%s, %s, %s, 'no', retry_in => '0')", id, *rows[1][:2]) == [(True,)]
+    settle('ack', rows[2:])
+    # Lost leases of rows and of lanes.
+    sql(f'''UPDATE "{SCHEMA}".postroom_outbox SET locked_until = locked_until - interval '1 day' WHERE status = 'processing' ''')
+    lost = sql(f'''UPDATE "{SCHEMA}".postroom_lanes AS l SET locked_by = gen_random_uuid(), locked_until = now() - interval '1 day',
+                   in_flight = ARRAY[o.seq] FROM "{SCHEMA}".postroom_outbox AS o WHERE o.apart = 0 AND o.status = 'pending'
+                   AND l.lane = (CASE WHEN o.key IS NULL THEN o.seq ELSE hashtext(o.key) END & 63) + 1 RETURNING l.lane''')
+    assert lost
+
+    def drain():
+        while rows := claim():
+            assert settle('ack', rows) == len(rows)
+        worker.sql('SELECT postroom_worker_sweep()')
+        return sql(f'''SELECT count(*) FROM "{SCHEMA}".postroom_messages WHERE status <> 'delivered' ''') == [(0,)]
+    wait_until(drain, 'all to be delivered')
+    worker.may_not(*NOT_ITS_BUSINESS, "INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')",
+                   "UPDATE postroom_outbox SET payload = '1'", "UPDATE postroom_outbox SET topic = 'x'",
+                   "UPDATE postroom_lanes SET lease = 'row'", 'UPDATE postroom_lanes SET floor = 0',
+                   'SELECT * FROM postroom_history', 'DELETE FROM postroom_history', 'SELECT * FROM postroom_inbox',
+                   f"SELECT postroom_inbox_claim('{id}', 'h')")
+
+
+def S1_worker_role_runs_jobs_by_functions_alone(roles, sql):
+    worker, id = roles['worker'], str(uuid.uuid4())
+    for n in range(3):
+        roles['consumer'].sql(f"SELECT postroom_inbox_submit('h', 'c{n}', '1')")
+    assert worker.sql(f"SELECT id, claims FROM postroom_inbox_claim('{id}', 'h')") == [('c0', 1), ('c1', 1), ('c2', 1)]
+    for function, result in (('renew', 1), ('release', 1), ('ack', 0)):
+        assert worker.sql(f"SELECT postroom_inbox_{function}('{id}', 'h', '{{c0}}', '{{1}}')") == [(result,)]
+    assert worker.sql(f"SELECT postroom_inbox_nack('{id}', 'h', 'c1', 1, 'no')") == [(True,)]
+    assert worker.sql(f"SELECT postroom_inbox_ack('{id}', 'h', '{{c2}}', '{{1}}')") == [(1,)]
+    sql(f'''UPDATE "{SCHEMA}".postroom_inbox SET apart = 2, key = 'k', topic = 't' WHERE id = 'c0' ''')
+    worker.sql('SELECT postroom_worker_sweep_jobs()')
+    assert worker.sql(f"SELECT id, claims FROM postroom_inbox_claim('{id}', 'h')") == [('c0', 2)]
+
+
+def S1_functions_for_workers_are_refused_without_execute(roles):
+    id = uuid.uuid4()
+    calls = [f"SELECT postroom_claim('{id}')", f"SELECT postroom_ack('{id}', '{{}}', '{{}}')",
+             f"SELECT postroom_nack('{id}', '{id}', 1)", f"SELECT postroom_release('{id}', '{{}}', '{{}}')",
+             f"SELECT postroom_renew('{id}', '{{}}', '{{}}')", 'SELECT postroom_worker_sweep()']
+    jobs = [f"SELECT postroom_inbox_claim('{id}', 'h')", f"SELECT postroom_inbox_ack('{id}', 'h', '{{}}', '{{}}')",
+            f"SELECT postroom_inbox_nack('{id}', 'h', 'x', 1)", f"SELECT postroom_inbox_release('{id}', 'h', '{{}}', '{{}}')",
+            f"SELECT postroom_inbox_renew('{id}', 'h', '{{}}', '{{}}')", 'SELECT postroom_worker_sweep_jobs()']
+    for name in ('producer', 'consumer', 'relay', 'reader'):
+        roles[name].may_not(*calls, *jobs)
+    roles['worker'].may_not(*calls)
+    roles['sql_worker'].may_not(*jobs)
+
+
+def S1_every_function_of_workers_is_granted_and_none_to_all(roles, sql):
+    granted = sql('''SELECT p.proname, p.prosecdef, has_function_privilege('public', p.oid, 'EXECUTE'),
+                            has_function_privilege(%s, p.oid, 'EXECUTE') OR has_function_privilege(%s, p.oid, 'EXECUTE')
+                     FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+                     WHERE n.nspname = %s AND p.proname ~ '_(worker_.*|claim|ack|nack|release|renew)$' ''',
+                  roles['worker'].name, roles['sql_worker'].name, SCHEMA)
+    assert len(granted) > 30
+    assert [row for row in granted if row[1:] != (False, False, True)] == []
+
+
+def S1_grants_in_the_guide_are_those_of_the_file():
+    block = re.search(r'^```sql\n(GRANT.*?)^```', (ROOT / 'docs' / 'workers.md').read_text(), re.MULTILINE | re.DOTALL)[1]
+    words = lambda text: ' '.join(text.split())
+    for grant in block.split(';')[:-1]:
+        assert words(grant.replace(' TO mailer', ' TO :"sql_worker"')) in words(GRANTS.read_text()), grant
 
 
 def N4_relay_role_maintains_the_inbox(roles, sql):

@@ -18,10 +18,17 @@ BUILD = pathlib.Path(PROGRAM).resolve().parent
 WORKER = '0f5a3c1e-7b2d-4e9a-8c11-2233445566aa'
 
 
+# The migrations of this program, on each database.
+PRESENT = {'sqlite': ['001_outbox'], 'pgsql': ['001_outbox', '002_workers', '003_inbox_workers']}
+
+
 class Versions:
     """Programs of all versions on one database, and plain SQL on it."""
 
-    def __init__(self, db, cwd, sql):
+    def __init__(self, kind, db, cwd, sql):
+        self.present = PRESENT[kind]
+        self.later = f'{len(self.present) + 1:03}_later'
+        self.last = f'{len(self.present) + 2:03}_exclusive'
         self.old = Postroom(db, cwd)
         self.newer = Postroom(db, cwd, BUILD / 'tests' / 'postroom-0.2.0')
         self.exclusive = Postroom(db, cwd, BUILD / 'tests' / 'postroom-0.3.0')
@@ -32,7 +39,7 @@ class Versions:
         self.sql(f"INSERT INTO postroom_outbox (topic, payload) VALUES ('plain', '{payload}')")
 
     def ledger(self):
-        return [row[0] for row in self.sql('SELECT version FROM postroom_migrations ORDER BY version')]
+        return [row[0] for row in self.sql('SELECT name FROM postroom_migrations ORDER BY version')]
 
     def delivered(self):
         path = self.cwd / 'out'
@@ -65,8 +72,8 @@ def run_on_sqlite(path):
 def make_versions(request, tmp_path, kind):
     if kind == 'sqlite':
         path = tmp_path / 'outbox.db'
-        return Versions(path, tmp_path, run_on_sqlite(path))
-    return Versions(request.getfixturevalue('db'), tmp_path, request.getfixturevalue('sql'))
+        return Versions(kind, path, tmp_path, run_on_sqlite(path))
+    return Versions(kind, request.getfixturevalue('db'), tmp_path, request.getfixturevalue('sql'))
 
 
 @pytest.fixture(params=['sqlite', 'pgsql'])
@@ -147,7 +154,7 @@ def U1_old_programs_keep_working_during_and_after_a_newer_migrate(leased_version
     finally:
         migrated.set()
         thread.join()
-    assert out == 'applied 002_later\n' and versions.ledger() == [1, 2]
+    assert out == f'applied {versions.later}\n' and versions.ledger() == [*versions.present, versions.later]
 
     # The ones that run: producers, the relay, the handler and its next step.
     for n in range(20):
@@ -183,11 +190,12 @@ def U1_old_migrate_leaves_a_newer_compatible_schema_alone(versions):
     assert versions.old.ok('migrate', '--json').out == ''
     assert versions.old.ok('migrate', '--dry-run').out == ''
     lines = versions.old.ok('migrate', '--status').lines
-    assert len(lines) == 2 and lines[1].startswith('002_later  applied ') and \
-        lines[1].endswith(' by 0.2.0, newer than this program')
+    assert len(lines) == len(versions.present) + 1 and lines[-1].startswith(f'{versions.later}  applied ') and \
+        lines[-1].endswith(' by 0.2.0, newer than this program')
     rows = versions.old.ok('migrate', '--status', '--json').objects
     assert [(row['version'], row['compatible_with'], row['applied_by']) for row in rows] == \
-        [(1, 1, versions.old.ok('--version').out.split()[-1]), (2, 1, '0.2.0')]
+        [*((n + 1, 1, versions.old.ok('--version').out.split()[-1]) for n in range(len(versions.present))),
+         (len(versions.present) + 1, 1, '0.2.0')]
     assert versions.sql('SELECT * FROM postroom_migrations') == before
 
 
@@ -197,7 +205,7 @@ def U1_two_versions_that_migrate_concurrently_apply_each_migration_once(unmigrat
     processes = [program.start('migrate') for program in programs]
     for process in processes:
         assert process.wait() == 0, process.stderr.read()
-    assert versions.ledger() == [1, 2]
+    assert versions.ledger() == [*versions.present, versions.later]
 
 
 def U1_excluded_program_refuses_and_names_the_version_to_install(versions):
@@ -211,9 +219,9 @@ def U1_excluded_program_refuses_and_names_the_version_to_install(versions):
                      ['migrate', '--dry-run'], ['inbox', 'submit', 'import', 'job-2'],
                      ['consume', '--handler', 'import', '--exec', 'true'], ['step', 'one', '--', 'true']):
             error = program.fails(1, *args, env=environment if args[0] == 'step' else None)
-            assert 'install postroom 0.3.0 or newer' in error and 'schema version 3' in error, error
+            assert 'install postroom 0.3.0 or newer' in error and f'schema version {len(versions.present) + 2}' in error, error
     assert [line.split()[0] for line in versions.old.ok('migrate', '--status').lines] == \
-        ['001_outbox', '002_later', '003_exclusive']
+        [*versions.present, versions.later, versions.last]
     assert [(row['topic'], row['status']) for row in versions.exclusive.rows()] == [('orders', 'pending')]
     assert versions.exclusive.ok('relay', '--drain', '--to', 'file:out').code == 0
     assert versions.delivered() == [1]

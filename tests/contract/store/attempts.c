@@ -52,7 +52,7 @@ static void fail(const char *reason, bool for_good)
 	postroom_batch_free(batch);
 }
 
-TEST(X1_failed_attempts_are_remembered_with_worker_and_sink)
+TEST_BY_RELAY(X1_failed_attempts_are_remembered_with_worker_and_sink)
 {
 	postroom_receipt receipt = PUT(.topic = "t", .payload = "{}");
 	struct log log;
@@ -73,7 +73,7 @@ TEST(X1_failed_attempts_are_remembered_with_worker_and_sink)
 	CHECK_STR(ATTEMPTS(.id = receipt.id).text, "1 first; 2 second; 1 third; ");
 }
 
-TEST(X1_the_duration_of_an_attempt_is_remembered)
+TEST_BY_RELAY(X1_the_duration_of_an_attempt_is_remembered)
 {
 	postroom_receipt receipt = PUT(.topic = "t", .payload = "{}");
 	postroom_batch *batch = CLAIM();

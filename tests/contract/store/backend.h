@@ -42,6 +42,8 @@ struct backend {
 	/* The first column of the first row as text; false if that is NULL or there is no row. */
 	bool (*query)(struct session *session, const char *sql, char *out, size_t size);
 	bool (*in_transaction)(struct session *session);
+	/* Changes how a store that was opened works; NULL: not at all. */
+	void (*adapt)(postroom_store *opened);
 	/* Writes one byte to fd whenever this session has to wait for another session's lock. */
 	void (*announce_when_blocked)(struct session *session, int fd);
 };
@@ -50,9 +52,25 @@ extern const struct backend backend_sqlite;
 extern const struct backend backend_pgsql;
 extern const struct backend backend_pgsql_lane; /* lanes leased, not rows */
 
+/* The SQL functions for workers, in databases of both kinds of lease. */
+extern struct backend backend_workers_row;
+extern struct backend backend_workers_lane;
+
+#ifdef CONTRACT_OF_WORKERS
 #define FOR_EACH_BACKEND(do_it, test_name)                                                         \
-	do_it(test_name, backend_sqlite) do_it(test_name, backend_pgsql)                           \
-		do_it(test_name, backend_pgsql_lane)
+	do_it(test_name, backend_workers_row) do_it(test_name, backend_workers_lane)
+#define FOR_EACH_BY_ROW(do_it, test_name) do_it(test_name, backend_workers_row)
+#define FOR_EACH_ON_PGSQL(do_it, test_name) FOR_EACH_BACKEND(do_it, test_name)
+#define FOR_EACH_RELAY(do_it, test_name)
+#else
+#define FOR_EACH_BACKEND(do_it, test_name)                                                         \
+	do_it(test_name, backend_sqlite) FOR_EACH_ON_PGSQL(do_it, test_name)
+#define FOR_EACH_BY_ROW(do_it, test_name)                                                          \
+	do_it(test_name, backend_sqlite) do_it(test_name, backend_pgsql)
+#define FOR_EACH_ON_PGSQL(do_it, test_name)                                                        \
+	do_it(test_name, backend_pgsql) do_it(test_name, backend_pgsql_lane)
+#define FOR_EACH_RELAY(do_it, test_name) FOR_EACH_BACKEND(do_it, test_name)
+#endif
 
 /* The world of the running test. */
 extern const struct backend *backend;
@@ -81,15 +99,19 @@ void world_connect(void); /* after world_end(), to url as it is now */
 /* For tests that observe a lease on the message itself, or one order of all messages. */
 #define TEST_BY_ROW(test_name)                                                                     \
 	static void test_name(void);                                                               \
-	REGISTER_FOR(test_name, backend_sqlite)                                                    \
-	REGISTER_FOR(test_name, backend_pgsql)                                                     \
+	FOR_EACH_BY_ROW(REGISTER_FOR, test_name)                                                   \
+	static void test_name(void)
+
+/* For what only relays can do, and the SQL functions for workers cannot. */
+#define TEST_BY_RELAY(test_name)                                                                   \
+	__attribute__((unused)) static void test_name(void);                                       \
+	FOR_EACH_RELAY(REGISTER_FOR, test_name)                                                    \
 	static void test_name(void)
 
 /* PostgreSQL, with both kinds of lease. */
 #define TEST_ON_PGSQL(test_name)                                                                   \
 	static void test_name(void);                                                               \
-	REGISTER_FOR(test_name, backend_pgsql)                                                     \
-	REGISTER_FOR(test_name, backend_pgsql_lane)                                                \
+	FOR_EACH_ON_PGSQL(REGISTER_FOR, test_name)                                                 \
 	static void test_name(void)
 
 /* SQL on a session; sql() must work, refused() must not and returns why. */

@@ -69,7 +69,7 @@ TEST(C1_claim_respects_its_limit)
 	postroom_batch_free(batch);
 }
 
-TEST(C1_claim_respects_byte_limit_but_always_returns_one_message)
+TEST_BY_RELAY(C1_claim_respects_byte_limit_but_always_returns_one_message)
 {
 	char payload[3002];
 	postroom_batch *batch;
@@ -301,7 +301,7 @@ TEST(D8_large_content_is_complete_and_missing_body_stays_missing)
 }
 
 /* A sweep needs no content of dead letters, so it reads none, however many there are. */
-TEST(D8_sweep_reads_no_content)
+TEST_BY_RELAY(D8_sweep_reads_no_content)
 {
 	const size_t size = 1000000;
 	const struct pr_claim sweep = { .limit = 100, .max_bytes = 100 * size, .max_attempts = 1 };

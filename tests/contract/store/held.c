@@ -181,7 +181,7 @@ ON_ONE(D6_key_is_unblocked_when_dead_letters_no_longer_block, backend_sqlite)
 	postroom_store_close(later);
 }
 
-TEST(D6_drain_waits_for_failing_keys_but_not_for_blocked_ones)
+TEST_BY_RELAY(D6_drain_waits_for_failing_keys_but_not_for_blocked_ones)
 {
 	int64_t done = 0;
 
@@ -202,7 +202,7 @@ TEST(D6_drain_waits_for_failing_keys_but_not_for_blocked_ones)
 }
 
 /* The first of the key crashes its worker until it is dead; the others were in flight with it. */
-TEST(D6_reclaimed_message_waits_behind_blocking_dead_letter)
+TEST_BY_RELAY(D6_reclaimed_message_waits_behind_blocking_dead_letter)
 {
 	postroom_store *dead = open_store();
 	int64_t done = 0;

@@ -150,7 +150,7 @@ TEST(D6_released_message_keeps_its_position)
 	postroom_store_close(other);
 }
 
-TEST(D6_failure_releases_rest_of_its_run_behind_it)
+TEST_BY_RELAY(D6_failure_releases_rest_of_its_run_behind_it)
 {
 	postroom_batch *batch;
 	postroom_delivery *items;
@@ -260,7 +260,7 @@ TEST(D6_dead_letter_unblocks_its_key_unless_configured_to_block)
 	CHECK_STR(drain(), "a2 a3");
 }
 
-TEST(D6_retrying_the_dead_letter_unblocks_its_key)
+TEST_BY_RELAY(D6_retrying_the_dead_letter_unblocks_its_key)
 {
 	int64_t done;
 
@@ -270,7 +270,7 @@ TEST(D6_retrying_the_dead_letter_unblocks_its_key)
 	CHECK_STR(drain_by(store, POSTROOM_CLAIM(.on_dead = POSTROOM_ON_DEAD_BLOCK)), "a2 a3 a1");
 }
 
-TEST(D6_purging_the_dead_letter_unblocks_its_key)
+TEST_BY_RELAY(D6_purging_the_dead_letter_unblocks_its_key)
 {
 	int64_t done;
 

@@ -175,6 +175,8 @@ postroom_store *open_store(void)
 
 	CHECK_MSG(status == POSTROOM_OK, "opening %s: %d %s", url, status,
 		  opened ? postroom_store_errmsg(opened) : "(no store)");
+	if (backend->adapt)
+		backend->adapt(opened);
 	return opened;
 }
 
