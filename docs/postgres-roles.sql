@@ -87,7 +87,7 @@ GRANT EXECUTE ON FUNCTION postroom_inbox_claim, postroom_inbox_ack, postroom_inb
 GRANT USAGE ON SCHEMA :"schema" TO :"sql_worker";
 GRANT SELECT, DELETE ON postroom_outbox TO :"sql_worker";
 GRANT UPDATE (seq, status, attempts, claims, next_attempt_at, locked_by, locked_until,
-	last_attempt_at, last_error, updated_at, delivered_at, apart)
+	last_attempt_at, last_error, updated_at, delivered_at, state)
 	ON postroom_outbox TO :"sql_worker";
 GRANT SELECT ON postroom_lanes TO :"sql_worker";
 GRANT UPDATE (locked_by, locked_until, epoch, in_flight) ON postroom_lanes TO :"sql_worker";

@@ -179,7 +179,7 @@ def S1_sql_worker_role_claims_and_settles_and_inserts_no_message(roles, unmigrat
     # Lost leases of rows and of lanes.
     sql(f'''UPDATE "{SCHEMA}".postroom_outbox SET locked_until = locked_until - interval '1 day' WHERE status = 'processing' ''')
     lost = sql(f'''UPDATE "{SCHEMA}".postroom_lanes AS l SET locked_by = gen_random_uuid(), locked_until = now() - interval '1 day',
-                   in_flight = ARRAY[o.seq] FROM "{SCHEMA}".postroom_outbox AS o WHERE o.apart = 0 AND o.status = 'pending'
+                   in_flight = ARRAY[o.seq] FROM "{SCHEMA}".postroom_outbox AS o WHERE o.state = 'ready' AND o.status = 'pending'
                    AND l.lane = (CASE WHEN o.key IS NULL THEN o.seq ELSE hashtext(o.key) END & 63) + 1 RETURNING l.lane''')
     assert lost
 
@@ -191,7 +191,7 @@ def S1_sql_worker_role_claims_and_settles_and_inserts_no_message(roles, unmigrat
     wait_until(drain, 'all to be delivered')
     worker.may_not(*NOT_ITS_BUSINESS, "INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')",
                    "UPDATE postroom_outbox SET payload = '1'", "UPDATE postroom_outbox SET topic = 'x'",
-                   "UPDATE postroom_lanes SET lease = 'row'", 'UPDATE postroom_lanes SET floor = 0',
+                   "UPDATE postroom_lanes SET lease = 'row'", 'UPDATE postroom_lanes SET low_water_seq = 0',
                    'SELECT * FROM postroom_history', 'DELETE FROM postroom_history', 'SELECT * FROM postroom_inbox',
                    f"SELECT postroom_inbox_claim('{id}', 'h')")
 
@@ -205,7 +205,7 @@ def S1_worker_role_runs_jobs_by_functions_alone(roles, sql):
         assert worker.sql(f"SELECT postroom_inbox_{function}('{id}', 'h', '{{c0}}', '{{1}}')") == [(result,)]
     assert worker.sql(f"SELECT postroom_inbox_nack('{id}', 'h', 'c1', 1, 'no')") == [(True,)]
     assert worker.sql(f"SELECT postroom_inbox_ack('{id}', 'h', '{{c2}}', '{{1}}')") == [(1,)]
-    sql(f'''UPDATE "{SCHEMA}".postroom_inbox SET apart = 2, key = 'k', topic = 't' WHERE id = 'c0' ''')
+    sql(f'''UPDATE "{SCHEMA}".postroom_inbox SET state = 'held', key = 'k', topic = 't' WHERE id = 'c0' ''')
     worker.sql('SELECT postroom_worker_sweep_jobs()')
     assert worker.sql(f"SELECT id, claims FROM postroom_inbox_claim('{id}', 'h')") == [('c0', 2)]
 

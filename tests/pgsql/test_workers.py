@@ -33,7 +33,7 @@ BEGIN
 	IF OLD.status = 'pending' AND EXISTS (SELECT FROM postroom_lanes AS l
 		WHERE l.locked_until > clock_timestamp() + interval '50 ms' AND OLD.seq = ANY (l.in_flight)
 		AND l.lane = (CASE WHEN OLD.key IS NULL THEN OLD.seq ELSE hashtext(OLD.key) END & 63) + 1
-		AND OLD.apart = 0 AND NEW.status = 'processing') THEN
+		AND OLD.state = 'ready' AND NEW.status = 'processing') THEN
 		RAISE EXCEPTION 'GUARD: a message of a leased lane is claimed';
 	END IF;
 	RETURN NEW;
@@ -396,7 +396,7 @@ def I5_attempts_are_exact_with_many_workers(leased, caller, sql):
 
 def I7_sweep_of_workers_unblocks_stranded_messages(leased, caller, sql):
     put(leased, 'a1', 'a2')
-    sql('UPDATE postroom_outbox SET apart = 2')
+    sql('UPDATE postroom_outbox SET state = 'held'')
     assert caller.claim() == []
     wait_until(lambda: caller.claim('max_messages => 2') != [], 'a claim that sweeps')
 
@@ -540,7 +540,7 @@ def watched(leased, database, place, sql):
     for table in ('postroom_outbox', 'postroom_inbox'):
         sql(f'ALTER TABLE {table} SET (autovacuum_enabled = off)')
     sql('ANALYZE')
-    for columns, values in [('status, delivered_at', "'delivered', now()"), ('attempts, apart, next_attempt_at', "3, 1, now() + interval '1 day'"),
+    for columns, values in [('status, delivered_at', "'delivered', now()"), ('attempts, state, next_attempt_at', "3, 'scheduled', now() + interval '1 day'"),
                             ('status', "'dead'"), ('key', "'k' || n %% 50"), ('key', 'NULL')]:
         sql(f"INSERT INTO postroom_outbox (topic, payload, {columns}) SELECT 't', '1', {values} FROM generate_series(1, 20000) AS n"
             .replace('%%', '%'))

@@ -100,7 +100,7 @@ BEGIN
 		WHERE l.lane = ANY (lanes) AND l.locked_until < clock_timestamp()
 		ORDER BY l.lane FOR UPDATE SKIP LOCKED) AS l;
 	UPDATE {schema}postroom_outbox AS o SET status = 'processing', attempts = o.attempts + 1,
-		claims = o.claims + 1, apart = 1, locked_by = l.locked_by, locked_until = l.locked_until,
+		claims = o.claims + 1, state = 'scheduled', locked_by = l.locked_by, locked_until = l.locked_until,
 		last_attempt_at = l.locked_until, updated_at = clock_timestamp()
 	FROM {schema}postroom_lanes AS l
 	WHERE l.lane = ANY (mine)
@@ -110,7 +110,7 @@ BEGIN
 				WHERE w.lane = ANY (mine)) AS w
 			CROSS JOIN LATERAL (SELECT f.id FROM {schema}postroom_outbox AS f
 				WHERE ((CASE WHEN f.key IS NULL THEN f.seq ELSE hashtext(f.key) END & 63) + 1) = w.lane
-				AND f.seq = w.seq AND f.status = 'pending' AND f.apart = 0 LIMIT 1) AS f));
+				AND f.seq = w.seq AND f.status = 'pending' AND f.state = 'ready' LIMIT 1) AS f));
 	UPDATE {schema}postroom_lanes AS l SET locked_by = NULL, locked_until = NULL, in_flight = NULL,
 		epoch = l.epoch + 1
 	WHERE l.lane = ANY (mine);
@@ -122,19 +122,19 @@ CREATE FUNCTION {schema}postroom_worker_unblock(keys text[], topics text[], name
 	RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-	IF NOT EXISTS (SELECT FROM {schema}postroom_outbox WHERE status = 'pending' AND apart = 2) THEN
+	IF NOT EXISTS (SELECT FROM {schema}postroom_outbox WHERE status = 'pending' AND state = 'held') THEN
 		RETURN;
 	END IF;
-	UPDATE {schema}postroom_outbox AS o SET apart = 1
-	WHERE o.status = 'pending' AND o.apart = 2 AND o.id = ANY (ARRAY(
+	UPDATE {schema}postroom_outbox AS o SET state = 'scheduled'
+	WHERE o.status = 'pending' AND o.state = 'held' AND o.id = ANY (ARRAY(
 		SELECT h.id FROM (SELECT DISTINCT * FROM unnest(keys, topics, namespaces)
 			AS k(key, topic, namespace) WHERE k.key IS NOT NULL) AS k
 		CROSS JOIN LATERAL (SELECT h.id FROM {schema}postroom_outbox AS h
 			WHERE h.key = k.key COLLATE "C" AND h.topic = k.topic COLLATE "C"
-			AND h.namespace = k.namespace COLLATE "C" AND h.status = 'pending' AND h.apart = 2
+			AND h.namespace = k.namespace COLLATE "C" AND h.status = 'pending' AND h.state = 'held'
 			AND h.seq < coalesce((SELECT b.seq FROM {schema}postroom_outbox AS b
 				WHERE b.key = k.key COLLATE "C" AND b.topic = k.topic COLLATE "C"
-				AND b.namespace = k.namespace COLLATE "C" AND b.apart = 1
+				AND b.namespace = k.namespace COLLATE "C" AND b.state = 'scheduled'
 				AND b.status IN ('pending', 'processing') ORDER BY b.seq LIMIT 1),
 				9223372036854775807)
 			ORDER BY h.seq LIMIT 500) AS h));
@@ -151,11 +151,11 @@ DECLARE
 BEGIN
 	WITH RECURSIVE k AS (
 		(SELECT o.key, o.topic, o.namespace FROM {schema}postroom_outbox AS o
-		WHERE o.status = 'pending' AND o.apart = 2 ORDER BY o.key, o.topic, o.namespace LIMIT 1)
+		WHERE o.status = 'pending' AND o.state = 'held' ORDER BY o.key, o.topic, o.namespace LIMIT 1)
 		UNION ALL
 		SELECT n.* FROM k CROSS JOIN LATERAL (
 			SELECT o.key, o.topic, o.namespace FROM {schema}postroom_outbox AS o
-			WHERE o.status = 'pending' AND o.apart = 2
+			WHERE o.status = 'pending' AND o.state = 'held'
 			AND (o.key, o.topic, o.namespace) > (k.key, k.topic, k.namespace)
 			ORDER BY o.key, o.topic, o.namespace LIMIT 1) AS n)
 	SELECT array_agg(k.key), array_agg(k.topic), array_agg(k.namespace)
@@ -182,12 +182,12 @@ BEGIN
 		SELECT k.*, b.id, b.seq FROM keys AS k CROSS JOIN LATERAL (
 			(SELECT b.id, b.seq FROM {schema}postroom_outbox AS b
 			WHERE b.key = k.key AND b.topic = k.topic AND b.namespace = k.namespace
-			AND b.apart = 1 AND b.status IN ('pending', 'processing') AND b.id <> ALL (mine)
+			AND b.state = 'scheduled' AND b.status IN ('pending', 'processing') AND b.id <> ALL (mine)
 			ORDER BY b.seq LIMIT 1)
 			UNION ALL
 			(SELECT b.id, b.seq FROM {schema}postroom_outbox AS b
 			WHERE b.key = k.key AND b.topic = k.topic AND b.namespace = k.namespace
-			AND b.apart = 2 AND b.status = 'pending' ORDER BY b.seq LIMIT 1)
+			AND b.state = 'held' AND b.status = 'pending' ORDER BY b.seq LIMIT 1)
 			ORDER BY 2 LIMIT 1) AS b
 	)
 	SELECT array_agg(o.id), array_agg(f.id) INTO behind, blockers
@@ -197,10 +197,10 @@ BEGIN
 		RETURN ids;
 	END IF;
 	SELECT array_agg(b.id) INTO locked FROM (SELECT b.id FROM {schema}postroom_outbox AS b
-		WHERE b.id = ANY (blockers) AND b.apart IN (1, 2) AND (b.status = 'pending'
+		WHERE b.id = ANY (blockers) AND b.state IN ('scheduled', 'held') AND (b.status = 'pending'
 		OR (b.status = 'processing' AND b.last_attempt_at < clock_timestamp() - interval '100 ms'))
 		ORDER BY b.id FOR SHARE SKIP LOCKED) AS b;
-	UPDATE {schema}postroom_outbox AS o SET apart = 2 WHERE o.id = ANY (ARRAY(
+	UPDATE {schema}postroom_outbox AS o SET state = 'held' WHERE o.id = ANY (ARRAY(
 		SELECT o.id FROM {schema}postroom_outbox AS o WHERE o.status = 'pending' AND o.id = ANY (ARRAY(
 			SELECT w.id FROM unnest(behind, blockers) AS w(id, blocker) WHERE w.blocker = ANY (locked)))
 		ORDER BY o.id FOR UPDATE SKIP LOCKED));
@@ -217,7 +217,7 @@ BEGIN
 	WITH delayed AS MATERIALIZED (
 		SELECT o.id, bool_and(o.id = ANY (ids)) OVER (PARTITION BY o.key, o.topic, o.namespace
 			ORDER BY o.next_attempt_at, o.seq) AS joins, o.next_attempt_at AS due, o.seq
-		FROM {schema}postroom_outbox AS o WHERE o.status = 'pending' AND o.apart = 3
+		FROM {schema}postroom_outbox AS o WHERE o.status = 'pending' AND o.state = 'delayed'
 		AND o.next_attempt_at <= (SELECT max(m.next_attempt_at) FROM {schema}postroom_outbox AS m
 			WHERE m.id = ANY (ids))
 		AND {schema}postroom_worker_in_scope(o.namespace, o.topic, o.tenant_id, scope)
@@ -225,7 +225,7 @@ BEGIN
 		SELECT d.id, nextval('{schema}postroom_outbox_seq_seq') AS seq
 		FROM (SELECT * FROM delayed WHERE joins ORDER BY due, seq) AS d
 	)
-	UPDATE {schema}postroom_outbox AS o SET apart = 0, seq = n.seq
+	UPDATE {schema}postroom_outbox AS o SET state = 'ready', seq = n.seq
 	FROM numbered AS n WHERE o.id = n.id;
 END $$;
 
@@ -240,10 +240,10 @@ DECLARE
 	free uuid[];
 BEGIN
 	FOR try IN 1..8 LOOP
-		SELECT array_agg(o.id ORDER BY o.seq) FILTER (WHERE o.apart = 1),
-			array_agg(o.id) FILTER (WHERE o.apart = 3)
-		INTO due, delayed FROM (SELECT o.id, o.seq, o.apart FROM {schema}postroom_outbox AS o
-			WHERE o.status = 'pending' AND o.apart IN (1, 3) AND o.next_attempt_at <= at
+		SELECT array_agg(o.id ORDER BY o.seq) FILTER (WHERE o.state = 'scheduled'),
+			array_agg(o.id) FILTER (WHERE o.state = 'delayed')
+		INTO due, delayed FROM (SELECT o.id, o.seq, o.state FROM {schema}postroom_outbox AS o
+			WHERE o.status = 'pending' AND o.state IN ('scheduled', 'delayed') AND o.next_attempt_at <= at
 			AND o.id <> ALL (chosen)
 			AND {schema}postroom_worker_in_scope(o.namespace, o.topic, o.tenant_id, scope)
 			ORDER BY o.next_attempt_at, o.seq LIMIT most FOR UPDATE SKIP LOCKED) AS o;
@@ -266,32 +266,35 @@ DECLARE
 	leased smallint[] := coalesce(scope.leased, '{}');
 BEGIN
 	RETURN ARRAY(SELECT o.id FROM {schema}postroom_outbox AS o
-		WHERE o.status = 'pending' AND o.apart = 0 AND o.key IS NULL AND o.next_attempt_at <= at
+		WHERE o.status = 'pending' AND o.state = 'ready' AND o.key IS NULL AND o.next_attempt_at <= at
 		AND (o.seq & 63) + 1 <> ALL (leased) AND o.id <> ALL (chosen)
 		AND {schema}postroom_worker_in_scope(o.namespace, o.topic, o.tenant_id, scope)
 		ORDER BY o.next_attempt_at, o.seq LIMIT most FOR UPDATE SKIP LOCKED);
 END $$;
 
--- Ready messages of a lane in order, from its low-water mark (I9). Each kind of lease has its own index,
+-- Ready messages of a lane in order, from its low-water mark, or from below it once a transaction has
+-- ended that the mark has passed (I9). Each kind of lease has its own index,
 -- and with row leases a lane has only messages with a key.
 CREATE FUNCTION {schema}postroom_worker_ready(lane smallint, scope {schema}postroom_worker_scope,
 	most integer, chosen uuid[])
 	RETURNS TABLE (id uuid, seq bigint, due timestamptz)
 LANGUAGE sql STABLE AS $$
 SELECT o.id, o.seq, o.due
-FROM (SELECT l.floor FROM {schema}postroom_lanes AS l WHERE l.lane = $1 ORDER BY l.epoch DESC LIMIT 1) AS l
+FROM (SELECT least(l.low_water_seq, (SELECT min(p.seq) FROM unnest(l.passed, l.passed_from) AS p(xid, seq)
+		WHERE p.xid <> ALL (ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot()))))) AS start_seq
+	FROM {schema}postroom_lanes AS l WHERE l.lane = $1 ORDER BY l.epoch DESC LIMIT 1) AS l
 CROSS JOIN LATERAL (
 	(SELECT o.id, o.seq, o.next_attempt_at::timestamptz AS due FROM {schema}postroom_outbox AS o
-	WHERE ($2).lease = 'row' AND o.key IS NOT NULL AND o.status = 'pending' AND o.apart = 0
+	WHERE ($2).lease = 'row' AND o.key IS NOT NULL AND o.status = 'pending' AND o.state = 'ready'
 	AND ((CASE WHEN o.key IS NULL THEN o.seq ELSE hashtext(o.key) END & 63) + 1) = $1
-	AND o.seq >= l.floor AND o.id <> ALL ($4)
+	AND o.seq >= l.start_seq AND o.id <> ALL ($4)
 	AND {schema}postroom_worker_in_scope(o.namespace, o.topic, o.tenant_id, $2)
 	ORDER BY o.seq LIMIT $3)
 	UNION ALL
 	(SELECT o.id, o.seq, o.next_attempt_at::timestamptz AS due FROM {schema}postroom_outbox AS o
-	WHERE ($2).lease = 'lane' AND o.status = 'pending' AND o.apart = 0
+	WHERE ($2).lease = 'lane' AND o.status = 'pending' AND o.state = 'ready'
 	AND ((CASE WHEN o.key IS NULL THEN o.seq ELSE hashtext(o.key) END & 63) + 1) = $1
-	AND o.seq >= l.floor AND o.id <> ALL ($4)
+	AND o.seq >= l.start_seq AND o.id <> ALL ($4)
 	AND {schema}postroom_worker_in_scope(o.namespace, o.topic, o.tenant_id, $2)
 	ORDER BY o.seq LIMIT $3)) AS o
 $$;
@@ -314,8 +317,9 @@ BEGIN
 			CROSS JOIN LATERAL {schema}postroom_worker_ready(n.lane, scope, most, chosen) AS o
 			LIMIT most) AS m;
 		UPDATE {schema}postroom_outbox AS o
-		SET apart = CASE WHEN o.key IS NULL OR o.attempts > 0 THEN 1 ELSE 3 END
-		WHERE o.id = ANY (early) AND o.status = 'pending' AND o.apart = 0;
+		SET state = CASE WHEN o.key IS NULL OR o.attempts > 0
+			THEN 'scheduled'::{schema}postroom_state ELSE 'delayed' END
+		WHERE o.id = ANY (early) AND o.status = 'pending' AND o.state = 'ready';
 		free := {schema}postroom_worker_hold(coalesce(met, '{}'), chosen);
 		EXIT WHEN free <> '{}' OR coalesce(cardinality(met), 0) + coalesce(cardinality(early), 0) < most;
 	END LOOP;
@@ -357,12 +361,12 @@ CREATE FUNCTION {schema}postroom_worker_paths(scope {schema}postroom_worker_scop
 	RETURNS TABLE (path text, due timestamptz)
 LANGUAGE sql STABLE AS $$
 (SELECT 'scheduled', o.next_attempt_at::timestamptz FROM {schema}postroom_outbox AS o
-WHERE o.status = 'pending' AND o.apart IN (1, 3) AND o.next_attempt_at <= (SELECT clock_timestamp())
+WHERE o.status = 'pending' AND o.state IN ('scheduled', 'delayed') AND o.next_attempt_at <= (SELECT clock_timestamp())
 AND o.id <> ALL ($2) AND {schema}postroom_worker_in_scope(o.namespace, o.topic, o.tenant_id, $1)
 ORDER BY o.next_attempt_at, o.seq LIMIT 1)
 UNION ALL
 (SELECT 'unkeyed', o.next_attempt_at::timestamptz FROM {schema}postroom_outbox AS o
-WHERE ($1).lease = 'row' AND o.status = 'pending' AND o.apart = 0 AND o.key IS NULL
+WHERE ($1).lease = 'row' AND o.status = 'pending' AND o.state = 'ready' AND o.key IS NULL
 AND o.next_attempt_at <= (SELECT clock_timestamp())
 AND o.id <> ALL ($2) AND {schema}postroom_worker_in_scope(o.namespace, o.topic, o.tenant_id, $1)
 ORDER BY o.next_attempt_at, o.seq LIMIT 1)
@@ -414,7 +418,7 @@ DECLARE
 	namespaces text[];
 BEGIN
 	WITH claimed AS (
-		UPDATE {schema}postroom_outbox AS o SET apart = 1, updated_at = at, claims = o.claims + 1,
+		UPDATE {schema}postroom_outbox AS o SET state = 'scheduled', updated_at = at, claims = o.claims + 1,
 			status = CASE WHEN o.attempts < max_attempts THEN 'processing' ELSE 'dead' END,
 			attempts = o.attempts + (o.attempts < max_attempts)::int,
 			locked_by = CASE WHEN o.attempts < max_attempts THEN worker END,
@@ -451,10 +455,10 @@ BEGIN
 			AND {schema}postroom_worker_in_scope(o.namespace, o.topic, o.tenant_id, scope)
 			AND (o.key IS NULL OR NOT EXISTS (SELECT FROM {schema}postroom_outbox AS b
 				WHERE b.key = o.key AND b.topic = o.topic AND b.namespace = o.namespace
-				AND b.seq < o.seq AND b.apart = 1 AND b.status IN ('pending', 'processing')))
+				AND b.seq < o.seq AND b.state = 'scheduled' AND b.status IN ('pending', 'processing')))
 			AND (o.key IS NULL OR NOT EXISTS (SELECT FROM {schema}postroom_outbox AS b
 				WHERE b.key = o.key AND b.topic = o.topic AND b.namespace = o.namespace
-				AND b.seq < o.seq AND b.apart = 2 AND b.status = 'pending'))
+				AND b.seq < o.seq AND b.state = 'held' AND b.status = 'pending'))
 		ORDER BY o.locked_until, o.seq LIMIT 1 FOR UPDATE OF o SKIP LOCKED;
 		EXIT WHEN NOT FOUND;
 		leased := {schema}postroom_worker_lease(ARRAY[lost.id], worker, lease, max_attempts,
@@ -610,7 +614,7 @@ BEGIN
 	ELSIF failed.key IS NOT NULL THEN
 		PERFORM {schema}postroom_worker_return(ARRAY(SELECT o.id FROM {schema}postroom_outbox AS o
 			WHERE o.key = failed.key AND o.topic = failed.topic AND o.namespace = failed.namespace
-			AND o.apart = 1 AND o.status = 'processing' AND o.locked_by = worker AND o.seq > failed.seq
+			AND o.state = 'scheduled' AND o.status = 'processing' AND o.locked_by = worker AND o.seq > failed.seq
 			ORDER BY o.id FOR UPDATE));
 	END IF;
 	RETURN true;

@@ -7,19 +7,19 @@ CREATE FUNCTION {schema}postroom_worker_unblock_jobs(keys text[], topics text[],
 	RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-	IF NOT EXISTS (SELECT FROM {schema}postroom_inbox WHERE status = 'pending' AND apart = 2) THEN
+	IF NOT EXISTS (SELECT FROM {schema}postroom_inbox WHERE status = 'pending' AND state = 'held') THEN
 		RETURN;
 	END IF;
-	UPDATE {schema}postroom_inbox AS i SET apart = 1
-	WHERE i.status = 'pending' AND i.apart = 2 AND i.seq = ANY (ARRAY(
+	UPDATE {schema}postroom_inbox AS i SET state = 'scheduled'
+	WHERE i.status = 'pending' AND i.state = 'held' AND i.seq = ANY (ARRAY(
 		SELECT h.seq FROM (SELECT DISTINCT * FROM unnest(keys, topics, handlers)
 			AS k(key, topic, namespace) WHERE k.key IS NOT NULL) AS k
 		CROSS JOIN LATERAL (SELECT h.seq FROM {schema}postroom_inbox AS h
 			WHERE h.key = k.key COLLATE "C" AND h.topic = k.topic COLLATE "C"
-			AND h.namespace = k.namespace COLLATE "C" AND h.status = 'pending' AND h.apart = 2
+			AND h.namespace = k.namespace COLLATE "C" AND h.status = 'pending' AND h.state = 'held'
 			AND h.seq < coalesce((SELECT b.seq FROM {schema}postroom_inbox AS b
 				WHERE b.key = k.key COLLATE "C" AND b.topic = k.topic COLLATE "C"
-				AND b.namespace = k.namespace COLLATE "C" AND b.apart = 1
+				AND b.namespace = k.namespace COLLATE "C" AND b.state = 'scheduled'
 				AND b.status IN ('pending', 'active') ORDER BY b.seq LIMIT 1),
 				9223372036854775807)
 			ORDER BY h.seq LIMIT 500) AS h));
@@ -34,11 +34,11 @@ DECLARE
 BEGIN
 	WITH RECURSIVE k AS (
 		(SELECT i.key, i.topic, i.namespace FROM {schema}postroom_inbox AS i
-		WHERE i.status = 'pending' AND i.apart = 2 ORDER BY i.key, i.topic, i.namespace LIMIT 1)
+		WHERE i.status = 'pending' AND i.state = 'held' ORDER BY i.key, i.topic, i.namespace LIMIT 1)
 		UNION ALL
 		SELECT n.* FROM k CROSS JOIN LATERAL (
 			SELECT i.key, i.topic, i.namespace FROM {schema}postroom_inbox AS i
-			WHERE i.status = 'pending' AND i.apart = 2
+			WHERE i.status = 'pending' AND i.state = 'held'
 			AND (i.key, i.topic, i.namespace) > (k.key, k.topic, k.namespace)
 			ORDER BY i.key, i.topic, i.namespace LIMIT 1) AS n)
 	SELECT array_agg(k.key), array_agg(k.topic), array_agg(k.namespace)
@@ -61,12 +61,12 @@ BEGIN
 		SELECT k.*, b.seq AS first_seq FROM keys AS k CROSS JOIN LATERAL (
 			(SELECT b.seq FROM {schema}postroom_inbox AS b
 			WHERE b.key = k.key AND b.topic = k.topic AND b.namespace = k.namespace
-			AND b.apart = 1 AND b.status IN ('pending', 'active') AND b.seq <> ALL (seqs)
+			AND b.state = 'scheduled' AND b.status IN ('pending', 'active') AND b.seq <> ALL (seqs)
 			ORDER BY b.seq LIMIT 1)
 			UNION ALL
 			(SELECT b.seq FROM {schema}postroom_inbox AS b
 			WHERE b.key = k.key AND b.topic = k.topic AND b.namespace = k.namespace
-			AND b.apart = 2 AND b.status = 'pending' ORDER BY b.seq LIMIT 1)
+			AND b.state = 'held' AND b.status = 'pending' ORDER BY b.seq LIMIT 1)
 			ORDER BY 1 LIMIT 1) AS b
 	)
 	SELECT array_agg(i.seq), array_agg(f.first_seq) INTO behind, blockers
@@ -76,10 +76,10 @@ BEGIN
 		RETURN seqs;
 	END IF;
 	SELECT array_agg(b.seq) INTO locked FROM (SELECT b.seq FROM {schema}postroom_inbox AS b
-		WHERE b.seq = ANY (blockers) AND b.apart IN (1, 2) AND (b.status = 'pending'
+		WHERE b.seq = ANY (blockers) AND b.state IN ('scheduled', 'held') AND (b.status = 'pending'
 		OR (b.status = 'active' AND b.last_attempt_at < clock_timestamp() - interval '100 ms'))
 		ORDER BY b.seq FOR SHARE SKIP LOCKED) AS b;
-	UPDATE {schema}postroom_inbox AS i SET apart = 2 WHERE i.seq = ANY (ARRAY(
+	UPDATE {schema}postroom_inbox AS i SET state = 'held' WHERE i.seq = ANY (ARRAY(
 		SELECT i.seq FROM {schema}postroom_inbox AS i WHERE i.status = 'pending' AND i.seq = ANY (ARRAY(
 			SELECT w.seq FROM unnest(behind, blockers) AS w(seq, blocker) WHERE w.blocker = ANY (locked)))
 		ORDER BY i.seq FOR UPDATE SKIP LOCKED));
@@ -101,7 +101,7 @@ BEGIN
 	FOR try IN 1..8 LOOP
 		SELECT array_agg(i.seq ORDER BY i.seq) INTO due FROM (
 			SELECT i.seq FROM {schema}postroom_inbox AS i
-			WHERE i.namespace = handler COLLATE "C" AND i.status = 'pending' AND i.apart = 1
+			WHERE i.namespace = handler COLLATE "C" AND i.status = 'pending' AND i.state = 'scheduled'
 			AND i.next_attempt_at <= at
 			AND {schema}postroom_worker_in_scope(i.namespace, i.topic, i.tenant_id, scope)
 			ORDER BY i.next_attempt_at, i.seq LIMIT most FOR UPDATE SKIP LOCKED) AS i;
@@ -127,7 +127,7 @@ DECLARE
 	handlers text[];
 BEGIN
 	WITH claimed AS (
-		UPDATE {schema}postroom_inbox AS i SET apart = 1, updated_at = at, claims = i.claims + 1,
+		UPDATE {schema}postroom_inbox AS i SET state = 'scheduled', updated_at = at, claims = i.claims + 1,
 			status = CASE WHEN i.attempts < max_attempts THEN 'active' ELSE 'dead' END,
 			attempts = i.attempts + (i.attempts < max_attempts)::int,
 			locked_by = CASE WHEN i.attempts < max_attempts THEN worker END,
@@ -162,10 +162,10 @@ BEGIN
 			AND {schema}postroom_worker_in_scope(i.namespace, i.topic, i.tenant_id, scope)
 			AND (i.key IS NULL OR NOT EXISTS (SELECT FROM {schema}postroom_inbox AS b
 				WHERE b.key = i.key AND b.topic = i.topic AND b.namespace = i.namespace
-				AND b.seq < i.seq AND b.apart = 1 AND b.status IN ('pending', 'active')))
+				AND b.seq < i.seq AND b.state = 'scheduled' AND b.status IN ('pending', 'active')))
 			AND (i.key IS NULL OR NOT EXISTS (SELECT FROM {schema}postroom_inbox AS b
 				WHERE b.key = i.key AND b.topic = i.topic AND b.namespace = i.namespace
-				AND b.seq < i.seq AND b.apart = 2 AND b.status = 'pending'))
+				AND b.seq < i.seq AND b.state = 'held' AND b.status = 'pending'))
 		ORDER BY i.locked_until, i.seq LIMIT 1 FOR UPDATE OF i SKIP LOCKED;
 		EXIT WHEN NOT FOUND;
 		leased := {schema}postroom_worker_lease_jobs(ARRAY[lost.seq], worker, lease, max_attempts,
@@ -306,7 +306,7 @@ BEGIN
 	ELSIF failed.key IS NOT NULL THEN
 		PERFORM {schema}postroom_worker_return_jobs(ARRAY(SELECT i.seq FROM {schema}postroom_inbox AS i
 			WHERE i.key = failed.key AND i.topic = failed.topic AND i.namespace = failed.namespace
-			AND i.apart = 1 AND i.status = 'active' AND i.locked_by = worker AND i.seq > failed.seq
+			AND i.state = 'scheduled' AND i.status = 'active' AND i.locked_by = worker AND i.seq > failed.seq
 			ORDER BY i.seq FOR UPDATE));
 	END IF;
 	RETURN true;
