@@ -16,14 +16,14 @@
  * Mutations:	MUTANT, which is NONE or one of those that tests/model/check names
  */
 #define SEQS (PRODUCERS + FIRST)
-#define NOBODY 255
+#define ABSENT 255
 
 #define BIT(p) (1 << (p))
 #define HAS(set, p) (((set) & BIT(p)) != 0)
 
 /* postroom_outbox; who wrote which seq. */
 byte drawn;
-byte writer[SEQS + 1] = NOBODY;
+byte writer[SEQS + 1] = ABSENT;
 bool settled[SEQS + 1];
 
 /* Sets of producers. */
@@ -37,7 +37,7 @@ byte mark = 1;
 byte passed;
 byte passed_from[PRODUCERS];
 
-#define READY(seq) (writer[seq] != NOBODY && HAS(committed, writer[seq]) && !settled[seq])
+#define READY(seq) (writer[seq] != ABSENT && HAS(committed, writer[seq]) && !settled[seq])
 
 /* The lowest ready message from start to end in this snapshot; none: end + 1. */
 inline scan(start, end, ret)
