@@ -30,8 +30,8 @@
  *    and it starts at the mark. If one of them has ended, it starts where that one was passed:
  *    so it finds the late messages in the same snapshot as the later ones of their keys. The next
  *    raise forgets those that have ended.
- * 7. A mark stays true of the messages, whatever is written into the lane's row later:
- *    so of two raises at the same time either may be the last. An id of another server, in a
+ * 7. A mark stays true of the messages, whatever is written into the lane's row later: so
+ *    of two raises at the same time either may be the last. An id of another server, in a
  *    restored dump, is not open here: a scan starts below, and the next raise forgets the id.
  * 8. A transaction without an id cannot be passed, nor can many of them. Then the marks wait for
  *    them. The marks of a scope always wait.

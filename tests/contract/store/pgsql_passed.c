@@ -305,7 +305,7 @@ LANE_TEST(C3_low_water_marks_wait_for_many_producers)
 	CHECK_INT(rows("pending"), 0);
 }
 
-/* It may draw a seq before it gets an id, which alone identifies it later. */
+/* It may draw a seq before it gets an id, so there is none to remember. */
 LANE_TEST(C3_low_water_marks_wait_for_producer_without_an_id)
 {
 	struct session *producer = join();

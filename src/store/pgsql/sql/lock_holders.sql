@@ -1,4 +1,4 @@
--- Finds the writers of messages: reads the last seq and the clock first, and then the locks on the table.
+-- Transactions that write messages: reads the last seq and the clock first, then the locks on the table.
 -- Returns both, the holders, whether one of :before is still there, and the ids of those of :lately that
 -- are: NULL if they cannot be passed, because one has no id yet or because they are more than :most.
 -- A transaction is known by its virtual id, or by its own, which PREPARE TRANSACTION does not change. Its
