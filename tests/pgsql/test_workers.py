@@ -396,7 +396,7 @@ def I5_attempts_are_exact_with_many_workers(leased, caller, sql):
 
 def I7_sweep_of_workers_unblocks_stranded_messages(leased, caller, sql):
     put(leased, 'a1', 'a2')
-    sql('UPDATE postroom_outbox SET state = 'held'')
+    sql("UPDATE postroom_outbox SET state = 'held'")
     assert caller.claim() == []
     wait_until(lambda: caller.claim('max_messages => 2') != [], 'a claim that sweeps')
 
