@@ -68,7 +68,7 @@ typedef Batch {
 	byte failed;
 	bool expired;
 	byte owner;
-	byte order; /* what stood in the order when its claim began: for judging only */
+	byte order; /* the rows in order when its claim began: for judging only */
 };
 Batch batch[WORKERS + 1];
 
@@ -78,7 +78,7 @@ byte crashes = CRASHES, naps = NAPS, failures = FAILURES, releases = RELEASES;
 
 /* The expected state, kept separately from the tables. */
 byte tried[ROWS];
-byte owed[LANES]; /* rows for which one attempt is to be counted if their lane is lost */
+byte uncounted[LANES]; /* rows that get one attempt more if their lane is lost */
 byte overtaken;	  /* what was claimed before the row that commits late was there */
 byte burying;	  /* burials whose second transaction, which sets free, has yet to come */
 bool crossed;	  /* two were settling rows of one key, and each left the rest to the other */
@@ -209,7 +209,7 @@ inline lease_lane(w, l)
 	lane_owner[l] = w;
 	lane_expired[l] = false;
 	in_flight[l] = take;
-	owed[l] = take;
+	uncounted[l] = take;
 	batch[w].rows = take;
 	batch[w].lane = l;
 	batch[w].epoch = epoch[l] + 1
@@ -332,7 +332,7 @@ inline copy_batch(i, to)
 /* The rows of a lost lane: claimed one at a time from now on. */
 inline take_over(l)
 {
-	assert(in_flight[l] == owed[l]); /* I5 */
+	assert(in_flight[l] == uncounted[l]); /* I5 */
 	for (r : 0 .. ROWS - 1) {
 		if
 		:: HAS(in_flight[l], r) ->
@@ -349,7 +349,7 @@ inline take_over(l)
 		fi
 	}
 	r = 0;
-	owed[l] = 0;
+	uncounted[l] = 0;
 	if
 	:: MUTANT == KEEP_IN_FLIGHT
 	:: else ->
@@ -386,7 +386,7 @@ inline settle_lane(i)
 		}
 		r = 0;
 		in_flight[l] = 0;
-		owed[l] = 0;
+		uncounted[l] = 0;
 		lane_owner[l] = NIL;
 		lane_expired[l] = false
 	:: else
@@ -417,21 +417,21 @@ inline lock_own(i)
 		    (HAS(batch[i].failed, r) && attempts[r] >= MAX_ATTEMPTS)))
 #define ENDS_IN(i, r) ((ENDS(i, 0) && KEY(0) == KEY(r)) || (ENDS(i, 1) && KEY(1) == KEY(r)) || \
 		       (ENDS(i, 2) && KEY(2) == KEY(r)))
-#define STANDS(i, q, r) (UNFINISHED(q) && state[q] == scheduled && !ENDS(i, q) && \
+#define BLOCKS(i, q, r) (UNFINISHED(q) && state[q] == scheduled && !ENDS(i, q) && \
 			 (BEFORE(q, r) || (MUTANT == FREE_BEHIND_NONE && KEY(q) == KEY(r))))
-#define STANDS_IN(i, r) (STANDS(i, 0, r) || STANDS(i, 1, r) || STANDS(i, 2, r))
-#define LOCKED(i, q, r) (STANDS(i, q, r) && !CAN_LOCK(q))
+#define BLOCKS_IN(i, r) (BLOCKS(i, 0, r) || BLOCKS(i, 1, r) || BLOCKS(i, 2, r))
+#define LOCKED(i, q, r) (BLOCKS(i, q, r) && !CAN_LOCK(q))
 #define LOCKED_IN(i, r) (LOCKED(i, 0, r) || LOCKED(i, 1, r) || LOCKED(i, 2, r))
 #define HELD(r) (status[r] == pending && state[r] == held)
 
-/* The snapshot of what sets free: the first RUN of a key, unless another one stands before them. */
+/* The snapshot of what sets free: the first RUN of a key, unless a blocker is before them. */
 inline find_held(i)
 {
 	freeing = 0;
 	behind = 0;
 	for (r : 0 .. ROWS - 1) {
 		if
-		:: HELD(r) && behind < RUN && ENDS_IN(i, r) && !STANDS_IN(i, r) ->
+		:: HELD(r) && behind < RUN && ENDS_IN(i, r) && !BLOCKS_IN(i, r) ->
 			freeing = freeing | BIT(r);
 			behind++
 		:: HELD(r) && ENDS_IN(i, r) && LOCKED_IN(i, r) -> crossed = true
@@ -522,7 +522,7 @@ inline assert_publishable(w, r)
 #define CAN_SETTLE(i) (batch[i].lane != NIL || \
 		       !(WAITS_FOR(i, 0) || WAITS_FOR(i, 1) || WAITS_FOR(i, 2)))
 /* Rows that the sweep finds: held, without a blocker. */
-#define STRANDED(r) (HELD(r) && !STANDS_IN(STRAY, r))
+#define STRANDED(r) (HELD(r) && !BLOCKS_IN(STRAY, r))
 /* The workers are alike: let the first be the first. */
 #define TURN(w) ((w) == 0 || begun)
 
@@ -765,7 +765,7 @@ proctype judge()
 			assert(attempts[r] == tried[r]) /* I5 */
 		}
 		for (r : 0 .. LANES - 1) {
-			assert(lane_owner[r] == NIL && in_flight[r] == 0 && owed[r] == 0)
+			assert(lane_owner[r] == NIL && in_flight[r] == 0 && uncounted[r] == 0)
 		}
 		r = 0
 	}

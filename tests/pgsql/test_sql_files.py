@@ -83,6 +83,33 @@ def Z1_call_without_every_parameter_does_not_compile(tmp_path):
     assert not compiles('pr_sql_bind_example(p, "a", 1, 2)')
 
 
+def Z1_statement_of_two_tables_is_made_for_each(tmp_path):
+    run = embed(tmp_path, '-- Reads.\n-- doing: reading\n-- table: outbox inbox\n-- :id bigint\nSELECT {row} FROM {schema}{table} WHERE seq = :id\n')
+    assert run.returncode == 0, run.stderr
+    made = (tmp_path / 'out.c').read_text()
+    assert 'SELECT id FROM {schema}postroom_outbox' in made and 'SELECT seq FROM {schema}postroom_inbox' in made
+    assert '"postroom_example_outbox"' in made and '"postroom_example_inbox"' in made
+    header = (tmp_path / 'out.h').read_text()
+    assert header.count('pr_sql_bind_example(') == 1 and '*pr_sql_example(const struct pr_table *table)' in header
+
+
+def Z1_fragment_is_part_of_a_statement_and_its_parameters_are_checked(tmp_path):
+    (tmp_path / 'fragments').mkdir()
+    (tmp_path / 'fragments' / 'condition.sql').write_text('-- Why.\nseq = :seq\nOR true\n')
+    text = '-- Reads.\n-- doing: reading\n%sSELECT 1\n\tWHERE {condition}\n'
+    assert embed(tmp_path, text % '-- :seq bigint\n').returncode == 0
+    assert 'WHERE seq = $1::bigint' in (tmp_path / 'out.c').read_text()
+    assert 'Why' not in (tmp_path / 'out.c').read_text()
+    run = embed(tmp_path, text % '')
+    assert run.returncode != 0 and 'unknown parameter :seq' in run.stderr
+
+
+def Z1_binary_parameter_is_bound_as_bytes(tmp_path):
+    run = embed(tmp_path, '-- Reads.\n-- doing: reading\n-- :ids bigint[] binary\nSELECT :ids\n')
+    assert run.returncode == 0, run.stderr
+    assert 'struct pr_span p_ids' in (tmp_path / 'out.h').read_text()
+
+
 def Z1_tool_explains_wrong_names():
     for args, reason in [(('no_such',), 'there is no statement no_such'), (('read_attempts', 'nam=1'), 'has no parameter nam'),
                          (('read_attempts', 'id'), 'is not PARAMETER=VALUE')]:

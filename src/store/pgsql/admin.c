@@ -19,7 +19,7 @@ static int unblock_others(struct pgsql_store *store, const struct pr_table *tabl
 {
 	struct pr_err ignored;
 
-	pr_pgsql_free_stranded(store, table, false, &ignored);
+	pr_pgsql_unblock_stranded(store, table, false, &ignored);
 	return POSTROOM_OK;
 }
 
@@ -89,10 +89,14 @@ static int purge_old(struct pgsql_store *store, const struct old *old, const str
 	PR_CLEANUP_QUERY struct pr_query query = { .mark = '$' };
 	bool inbox = filter->table == POSTROOM_INBOX;
 
-	pr_query_text(&query, PG_ALONE("@"), purge->exclusive ? "t" : "f");
+	/* Of many relays one purges at a time: the others skip it while the lock is held. */
+	pr_query_text(&query,
+		      "WITH lock AS MATERIALIZED (SELECT CASE WHEN @::boolean "
+		      "THEN pg_try_advisory_xact_lock(1886351221) ELSE true END AS granted), ",
+		      purge->exclusive ? "t" : "f");
 	pr_query_put(&query, "old AS MATERIALIZED (SELECT ctid FROM {schema}");
 	pr_query_put(&query, old->table);
-	pr_query_put(&query, " WHERE (SELECT mine FROM turn) AND ");
+	pr_query_put(&query, " WHERE (SELECT granted FROM lock) AND ");
 	pr_query_put(&query, old->condition);
 	pr_query_filter(&query, filter, old == &history ? &pr_pgsql_history_words :
 							   pr_pgsql_words(filter),

@@ -41,7 +41,7 @@ int pr_pgsql_attempts(struct postroom_store *base, const postroom_filter *filter
 	return POSTROOM_OK;
 }
 
-/* An expired lease: the previous attempt failed, whatever became of its worker. */
+/* An expired lease: the previous attempt failed, whatever its worker did. */
 int pr_pgsql_note_takeovers(struct pgsql_store *store, const struct pr_table *table,
 			    const postroom_delivery *items, size_t count, const char *reason,
 			    struct pr_err *err)
@@ -76,15 +76,15 @@ int pr_pgsql_note_takeovers(struct pgsql_store *store, const struct pr_table *ta
 static int keep_position(struct pgsql_store *store, const PGresult *result, int32_t limit,
 			 struct pr_err *err)
 {
-	pr_buf_reset(&store->tidied_handler);
-	pr_buf_reset(&store->tidied_id);
-	store->tidied_seq = 0;
+	pr_buf_reset(&store->purged_handler);
+	pr_buf_reset(&store->purged_id);
+	store->purged_seq = 0;
 	if (PQntuples(result) == 1 && pr_pgsql_number_at(result, 0, 4) == limit) {
-		pr_buf_puts(&store->tidied_handler, PQgetvalue(result, 0, 0));
-		pr_buf_puts(&store->tidied_id, PQgetvalue(result, 0, 1));
-		store->tidied_seq = pr_pgsql_number_at(result, 0, 2);
+		pr_buf_puts(&store->purged_handler, PQgetvalue(result, 0, 0));
+		pr_buf_puts(&store->purged_id, PQgetvalue(result, 0, 1));
+		store->purged_seq = pr_pgsql_number_at(result, 0, 2);
 	}
-	return store->tidied_handler.failed || store->tidied_id.failed ? pr_err_nomem(err) :
+	return store->purged_handler.failed || store->purged_id.failed ? pr_err_nomem(err) :
 									 POSTROOM_OK;
 }
 
@@ -96,15 +96,15 @@ int pr_pgsql_purge_attempts(struct pgsql_store *store, const struct pr_table *ta
 	struct pgsql_params params = { 0 };
 
 	if (table->lanes)
-		pr_sql_bind_tidy_attempts_outbox(&params, pr_buf_text(&store->tidied_handler),
-						 pr_buf_text(&store->tidied_id),
-						 store->tidied_seq, limit);
+		pr_sql_bind_purge_attempts_outbox(&params, pr_buf_text(&store->purged_handler),
+						 pr_buf_text(&store->purged_id),
+						 store->purged_seq, limit);
 	else
-		pr_sql_bind_tidy_attempts_inbox(&params, pr_buf_text(&store->tidied_handler),
-						pr_buf_text(&store->tidied_id), store->tidied_seq,
+		pr_sql_bind_purge_attempts_inbox(&params, pr_buf_text(&store->purged_handler),
+						pr_buf_text(&store->purged_id), store->purged_seq,
 						limit);
-	result = pr_sql_run(store, table->lanes ? &pr_sql_tidy_attempts_outbox :
-						  &pr_sql_tidy_attempts_inbox,
+	result = pr_sql_run(store, table->lanes ? &pr_sql_purge_attempts_outbox :
+						  &pr_sql_purge_attempts_inbox,
 			    &params, err);
 	if (!result)
 		return err->status;

@@ -191,7 +191,7 @@ int pr_pgsql_box_insert(struct pgsql_box *box, const postroom_message *message,
 			return status;
 	}
 	return pr_err_set(err, POSTROOM_BUSY,
-			  "enqueue: transactions keep adding and removing \"%s\"; try again",
+			  "enqueue: transactions keep adding and removing \"%s\"; retry",
 			  prepared.dedupe_key);
 }
 

@@ -9,6 +9,7 @@
  *    does not run.
  */
 #include "store/pgsql/doctor.h"
+#include "store/pgsql/statements.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +20,7 @@
 #define PARAMETERS_MOST 100
 
 struct claims {
-	const struct pr_table *table;
-	enum pgsql_slot slots[6];
+	const struct pgsql_sql *statements[6];
 	size_t count;
 };
 
@@ -159,10 +159,9 @@ static void report_step(struct pgsql_inspection *in, const struct pr_table *tabl
 }
 
 /* False: the other statements need not be explained. */
-static bool check_claim(struct pgsql_inspection *in, const struct pr_table *table,
-			enum pgsql_slot slot)
+static bool check_claim(struct pgsql_inspection *in, const struct pgsql_sql *statement)
 {
-	char *sql = pr_pgsql_sql(in->store, table, pr_pgsql_claim_sql(slot));
+	char *sql = pr_pgsql_sql(in->store, statement->table, statement->text);
 	struct pr_err err = { 0 };
 	PR_CLEANUP_RESULT PGresult *plan = NULL;
 	char step[PLAN_SIZE] = "";
@@ -175,9 +174,9 @@ static bool check_claim(struct pgsql_inspection *in, const struct pr_table *tabl
 				 NULL);
 		return false;
 	}
-	find_wrong_step(plan, table->name, step);
+	find_wrong_step(plan, statement->table->name, step);
 	if (step[0])
-		report_step(in, table, step);
+		report_step(in, statement->table, step);
 	return !step[0];
 }
 
@@ -196,17 +195,19 @@ static bool claims_from_inbox(struct pgsql_inspection *in)
 
 void pr_pgsql_check_plans(struct pgsql_inspection *in)
 {
-	const struct claims by_row = { &pr_table_outbox,
-				       { PG_CLAIM_SCHEDULED, PG_CLAIM_EXPIRED, PG_CLAIM_UNKEYED,
-					 PG_CLAIM_LANES_ROW },
-				       4 };
-	const struct claims by_lane = { &pr_table_outbox,
-					{ PG_CLAIM_SCHEDULED, PG_CLAIM_EXPIRED, PG_CLAIM_LANES,
-					  PG_CLAIM_PLAIN, PG_CLAIM_FAST },
-					5 };
-	const struct claims inbox = { &pr_table_inbox,
-				      { PG_CLAIM_SCHEDULED, PG_CLAIM_EXPIRED },
-				      2 };
+	static const struct claims by_row = {
+		{ &pr_sql_claim_scheduled_outbox, &pr_sql_claim_expired_outbox,
+		  &pr_sql_claim_unkeyed, &pr_sql_claim_lanes_by_row },
+		4
+	};
+	static const struct claims by_lane = {
+		{ &pr_sql_claim_scheduled_outbox, &pr_sql_claim_expired_outbox,
+		  &pr_sql_claim_lanes, &pr_sql_claim_lanes_unblocked, &pr_sql_claim_lanes_fast },
+		5
+	};
+	static const struct claims inbox = {
+		{ &pr_sql_claim_scheduled_inbox, &pr_sql_claim_expired_inbox }, 2
+	};
 	const struct claims *all[] = { in->store->kind == PR_LEASE_LANE ? &by_lane : &by_row,
 				       &inbox };
 	size_t count = 0;
@@ -222,7 +223,7 @@ void pr_pgsql_check_plans(struct pgsql_inspection *in)
 	for (size_t n = 0; n < count; n++) {
 		size_t i = 0;
 
-		while (i < all[n]->count && check_claim(in, all[n]->table, all[n]->slots[i]))
+		while (i < all[n]->count && check_claim(in, all[n]->statements[i]))
 			i++;
 	}
 	pr_check_end(in->checkup);

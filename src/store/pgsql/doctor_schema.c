@@ -64,7 +64,7 @@ static void put_definition(struct pr_buf *out, const char *text, size_t len)
 	}
 }
 
-/* out ends with what the rows stand behind, or with a row. */
+/* out ends with the text before the rows, or with a row. */
 static void begin_row(struct pr_buf *out, const char *name)
 {
 	bool first = out->len == 0 || out->data[out->len - 1] != ')';

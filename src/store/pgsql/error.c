@@ -62,8 +62,8 @@ static const char *advice_for(const char *sqlstate)
 			   "target_session_attrs=read-write" },
 		{ "40001", "; try the transaction again" },
 		{ "40P01", "; try the transaction again" },
-		{ "55P03", "; another session holds a lock, try again" },
-		{ "57014", "; it took too long or waited for a lock, try again" },
+		{ "55P03", "; another session holds a lock, retry" },
+		{ "57014", "; it took too long or waited for a lock, retry" },
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {

@@ -24,7 +24,7 @@
 	"THEN greatest(created_at, next_attempt_at) END"
 
 /*
- * Messages that wait for their turn without, and with, a key; in lanes one index has both. In no
+ * Ready messages without, and with, a key; in lanes one index has both. In no
  * order: an order by an expression could not be had from the index alone.
  */
 static const struct state {

@@ -65,7 +65,7 @@ static int submit(struct pgsql_box *box, const struct pr_entry *entry, postroom_
 			return status;
 	}
 	return pr_err_set(err, POSTROOM_BUSY,
-			  "%s: transactions keep adding and removing \"%.60s\"; try again",
+			  "%s: transactions keep adding and removing \"%.60s\"; retry",
 			  box->doing, entry->id);
 }
 

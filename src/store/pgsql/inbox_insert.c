@@ -147,13 +147,13 @@ static int insert_events(struct pgsql_store *store, struct arriving *arriving, s
 		steps[count++] = pr_pgsql_begin;
 	/* Keys are looked for by their index, whatever the statistics say; the statement's plan is its own. */
 	if (in_order)
-		steps[count++] = (struct pgsql_step){ .slot = PG_BY_INDEX,
+		steps[count++] = (struct pgsql_step){ .slot = PG_SET_SCANS,
 						      .sql = "SET LOCAL enable_seqscan = off",
 						      .params = &no_params };
 	insert = &steps[count++];
 	*insert = insert_step(store, arriving, in_order, &params);
 	if (in_order)
-		steps[count++] = (struct pgsql_step){ .slot = PG_AS_BEFORE,
+		steps[count++] = (struct pgsql_step){ .slot = PG_RESET_SCANS,
 						      .sql = "SET LOCAL enable_seqscan TO DEFAULT",
 						      .params = &no_params };
 	status = pr_pgsql_run_all(store, &pr_table_inbox, steps, count, pr_sql_inbox_insert.doing,

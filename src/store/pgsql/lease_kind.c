@@ -137,7 +137,7 @@ static int await_lanes(struct pgsql_store *store, struct pr_err *err)
 	for (;;) {
 		PR_CLEANUP_RESULT PGresult *result = NULL;
 		bool leased;
-		int status = pr_pgsql_take_over(store, &pr_table_outbox, err);
+		int status = pr_pgsql_take_over(store, err);
 
 		if (status < 0)
 			return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "store/pgsql/named.h"
+#include "store/pgsql/statements.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +45,18 @@ bool pr_sql_run_by_row(struct pgsql_store *store, const struct pgsql_sql *sql,
 	struct pgsql_step step = pr_sql_step(sql, params);
 
 	return pr_pgsql_run_step_by_row(store, sql->table, &step, sql->doing, err);
+}
+
+PGresult *pr_sql_run_by_page(struct pgsql_store *store, const struct pgsql_sql *sql,
+			     struct pgsql_params *params, struct pr_err *err)
+{
+	struct pgsql_step steps[] = { pr_sql_step(&pr_sql_read_by_page, NULL),
+				      pr_sql_step(sql, params) };
+
+	if (pr_pgsql_run_all(store, sql->table, steps, 2, sql->doing, err) < 0)
+		return NULL;
+	PQclear(steps[0].result);
+	return steps[1].result;
 }
 
 /* Appends the text with the conditions in place of {filter}; their parameters follow its own. */

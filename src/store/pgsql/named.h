@@ -24,6 +24,9 @@ PGresult *pr_sql_run(struct pgsql_store *store, const struct pgsql_sql *sql,
 /* The same for its result row by row: see pr_pgsql_run_by_row(). */
 bool pr_sql_run_by_row(struct pgsql_store *store, const struct pgsql_sql *sql,
 		       struct pgsql_params *params, struct pr_err *err);
+/* The same for one that reads most of a table: reads its pages in order, each of them once. */
+PGresult *pr_sql_run_by_page(struct pgsql_store *store, const struct pgsql_sql *sql,
+			     struct pgsql_params *params, struct pr_err *err);
 /* As one of several statements that share a round trip. */
 struct pgsql_step pr_sql_step(const struct pgsql_sql *sql, struct pgsql_params *params);
 

@@ -8,39 +8,15 @@
 
 #include <libpq-fe.h>
 
-/* Prepared statements, one of each per table. */
+/* The statements of low_water.c, and BEGIN: those that are not in sql/. */
 enum pgsql_slot {
-	PG_CLAIM_EXPIRED,
-	PG_CLAIM_SCHEDULED,
-	PG_CLAIM_UNKEYED,
-	PG_CLAIM_LANES_ROW,
-	PG_CLAIM_LANES,
-	PG_CLAIM_PLAIN,
-	PG_CLAIM_FAST,
-	PG_TAKE_OVER,
-	PG_SETTLE,
-	PG_MOVE,
-	PG_FREE,
-	PG_FREE_STRANDED,
-	PG_RENEW,
-	PG_SETTLE_LANES,
-	PG_SETTLE_LANES_KEEP,
-	PG_SETTLE_DELIVERED,
-	PG_SETTLE_DELIVERED_KEEP,
-	PG_RENEW_LANES,
 	PG_OWN_NEAR_ROW,
 	PG_OWN_NEAR_LANE,
 	PG_OWN_FAR_ROW,
 	PG_OWN_FAR_LANE,
-	PG_NEXT_DUE,
-	PG_ANNOUNCE,
-	PG_UNFINISHED,
-	PG_UNROUTED_LANE,
-	PG_UNROUTED_ROW,
 	PG_BEGIN,
-	PG_BY_INDEX,
-	PG_BY_PAGE,
-	PG_AS_BEFORE,
+	PG_SET_SCANS,
+	PG_RESET_SCANS,
 	PG_SLOTS
 };
 
@@ -98,8 +74,8 @@ struct pgsql_store {
 	int64_t lanes_wanted;	 /* how many lanes fill a batch */
 	bool many_keys;		 /* the last batch was full and had many keys */
 	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
-	bool no_blockers;		 /* the last scan claimed every row that it met */
-	bool fast_path;		 /* and met few rows */
+	bool no_blockers;		 /* the last scan claimed every row that it found */
+	bool fast_path;		 /* and found few rows */
 	bool blocked;		 /* blockers exist that the last scan did not check, or more rows than fit */
 	int64_t blockers_until_us;	 /* until then there may be blockers; then check again */
 	struct pr_buf low_water;	 /* where scans of the lanes started at the last scan: bigint[] */
@@ -128,9 +104,9 @@ struct pgsql_store {
 		bool prepared;
 	} slots[2][PG_SLOTS]; /* of the outbox, of the inbox */
 	struct pgsql_prepared *named; /* the statements of sql/: see named.h */
-	/* Up to which attempt they were tidied: see attempts.c. */
-	struct pr_buf tidied_handler, tidied_id;
-	int64_t tidied_seq;
+	/* Up to which attempt attempts were purged: see attempts.c. */
+	struct pr_buf purged_handler, purged_id;
+	int64_t purged_seq;
 	/* See statement.c. */
 	int64_t statement_ms; /* its timeout; 0: none */
 	char *statement;     /* the user's statement, as prepared */
@@ -291,7 +267,7 @@ void pr_pgsql_box_disconnect(postroom_box *box);
 
 /* batch.c: behind {columns} every claim answers with these. */
 enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE,
-       PG_COL_CTID, PG_COL_MET, PG_COL_SNAPSHOT, PG_COL_LOW_WATER, PG_COL_PASSED,
+       PG_COL_CTID, PG_COL_FOUND, PG_COL_SNAPSHOT, PG_COL_LOW_WATER, PG_COL_PASSED,
        PG_COL_PASSED_ENDED, PG_COL_IS_DUE,
        PG_COL_EXPIRED, PG_COL_BLOCKERS };
 
@@ -313,42 +289,8 @@ int pr_pgsql_sweep(struct postroom_store *store, const struct pr_table *table,
 int pr_pgsql_unfinished(struct postroom_store *store, const struct pr_table *table,
 			const struct pr_claim *claim, bool *ret, struct pr_err *err);
 
-/* The statement of a claim. */
-const char *pr_pgsql_claim_sql(enum pgsql_slot slot);
-
-/* The claim of one path. */
-struct pgsql_path_claim {
-	enum pgsql_path path;
-	int32_t limit;
-	const char *reason;
-	int64_t begun_us;
-	struct pr_buf pattern;
-	struct pr_buf starts, epochs;
-	struct pgsql_params params;
-	struct pgsql_step step;
-};
-
-/* lane.c */
-const char *pr_pgsql_lanes_sql(enum pgsql_slot slot);
-/* Selects the statement, and for PG_CLAIM_FAST where it starts. */
-enum pgsql_slot pr_pgsql_lanes_slot(struct pgsql_store *store, const struct pr_claim *claim,
-				    int64_t *ret_low_water);
-/* Learns from a claim of lanes where to start and how many lanes to read next time. */
-void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_claim *path_claim,
-			  const PGresult *result, int64_t met, size_t count);
-const char *pr_pgsql_lanes_to_read(struct pgsql_store *store, bool all);
-/* How many messages to claim from each lane. */
-int64_t pr_pgsql_lane_quota(const struct pgsql_store *store, int32_t limit);
-/* Messages in flight at a dead owner become messages with expired row leases. */
-int pr_pgsql_take_over(struct pgsql_store *store, const struct pr_table *table,
-		       struct pr_err *err);
-struct pgsql_step pr_pgsql_taking_over(struct pgsql_params *no_params);
-/*
- * delivered: all items were delivered. Items that this statement does not settle are settled
- * without it.
- */
-struct pgsql_step pr_pgsql_settling_lanes(bool delivered, bool forget);
-extern const char pr_pgsql_renew_lanes[];
+/* lane.c: messages in flight at a crashed worker become messages with expired row leases. */
+int pr_pgsql_take_over(struct pgsql_store *store, struct pr_err *err);
 
 /* lease_kind.c */
 int pr_pgsql_load_lease_kind(struct pgsql_store *store, struct pr_err *err);
@@ -373,98 +315,6 @@ bool pr_pgsql_low_water_is_stale(const struct pgsql_store *store, const struct p
 /* They are valid again: a scan that began then found nothing below them. */
 void pr_pgsql_store_low_water(struct pgsql_store *store, int64_t begun_us);
 
-#define PG_HISTORY_COLUMNS                                                                         \
-	"id, seq, namespace, topic, tenant_id, key, dedupe_key, correlation_id, payload, "         \
-	"body, content_type, headers, attempts, claims, next_attempt_at, last_attempt_at, "        \
-	"created_at, delivered_at"
-
-/*
- * Pieces of claims. $4 is the limit, $5 max_attempts, $6 the worker, $7 the
- * lease, $8 the error of dead letters, $9 where to start, $10 how many bytes, $11 whether
- * the dead block, $12, where messages are claimed by themselves, that keys order nothing.
- */
-#define PG_WITH_NOW "WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at)"
-#define PG_AT "(SELECT at FROM now)"
-
-/*
- * The bytes that a claim receives are bounded, whatever the rows contain. Messages above PG_LARGE are
- * claimed without their content, which is loaded after the commit: see load.c. The printed
- * size counts, because 1e131071 takes 16 bytes in a jsonb. A large payload is not printed only to
- * be measured. With $10 = 0 nothing is printed, and the content of every message is left out.
- */
-#define PG_LARGE "262144"
-#define PG_BYTES                                                                                   \
-	"coalesce(CASE WHEN $10::bigint = 0 OR pg_column_size(payload) > " PG_LARGE                \
-	" THEN pg_column_size(payload) ELSE octet_length(payload::text) END, 0)::bigint "          \
-	"+ coalesce(octet_length(body), 0) + CASE WHEN $10::bigint = 0 "                           \
-	"THEN pg_column_size(headers) ELSE octet_length(headers::text) END"
-#define PG_IS_LARGE "(bytes > " PG_LARGE " OR $10::bigint = 0)"
-#define PG_CONTENT(withheld, size)                                                                 \
-	"CASE WHEN " withheld " THEN NULL ELSE headers END, "                                      \
-	"CASE WHEN " withheld " THEN NULL ELSE payload END, "                                      \
-	"CASE WHEN " withheld " THEN NULL ELSE body END, "                                         \
-	"CASE WHEN " withheld " THEN coalesce(" size ", 1)::bigint ELSE 0 END AS withheld"
-/* Of the rows that an UPDATE has claimed: those in fitting that are large, and the dead. */
-#define PG_CONTENT_OF_FITTING                                                                      \
-	PG_CONTENT("status = 'dead' OR seq = ANY (ARRAY(SELECT seq FROM fitting WHERE " PG_IS_LARGE "))", \
-		   "(SELECT bytes FROM fitting AS f WHERE f.seq = {table}.seq LIMIT 1)")
-
-#define PG_CLAIM_SET                                                                               \
-	"status = CASE WHEN attempts < $5::int THEN '{active}' ELSE 'dead' END, "                  \
-	"locked_by = CASE WHEN attempts < $5::int THEN $6::uuid END, "                             \
-	"locked_until = CASE WHEN attempts < $5::int "                                             \
-	"THEN " PG_AT " + $7::bigint * interval '1 millisecond' END, "                             \
-	"last_attempt_at = CASE WHEN attempts < $5::int THEN " PG_AT                               \
-	" ELSE last_attempt_at END, "                                                              \
-	"last_error = CASE WHEN attempts < $5::int THEN last_error "                               \
-	"ELSE coalesce($8::text, last_error) END, "                                                \
-	"attempts = attempts + (attempts < $5::int)::int, claims = claims + 1, "                   \
-	"state = 'scheduled', updated_at = " PG_AT
-
-/* Of those from somewhere, as many as the bytes allow, but always one. */
-#define PG_FITTING(from, order)                                                                    \
-	"fitting AS MATERIALIZED (SELECT * FROM (SELECT *, sum(bytes) OVER (ORDER BY " order       \
-	" ROWS UNBOUNDED PRECEDING) AS total FROM (SELECT * FROM " from ") AS free) AS summed "    \
-	"WHERE total <= $10::bigint OR total = bytes)"
-
-/*
- * keys(key, topic, namespace, mine) become behind(…, seq, place, brief): the first
- * message of the key that is unfinished and not mine, and where it is. One that
- * is being published and will be done in a moment is brief.
- */
-#define PG_OF_KEY "key = k.key AND topic = k.topic AND namespace = k.namespace "
-/* Nearly always nothing is: asked once, it spares a look for each key. */
-#define PG_ANY_HELD                                                                                \
-	"EXISTS (SELECT FROM {schema}{table} WHERE status = 'pending' AND state = 'held') "
-#define PG_BEHIND                                                                                  \
-	"behind AS MATERIALIZED (SELECT k.key, k.topic, k.namespace, b.seq, b.place, "             \
-	"b.status = '{active}' AND b.last_attempt_at > " PG_AT                                     \
-	" - interval '100 milliseconds' AS brief FROM keys AS k CROSS JOIN LATERAL "               \
-	"(SELECT * FROM ((SELECT ctid AS place, seq, status, last_attempt_at "                     \
-	"FROM {schema}{table} WHERE " PG_OF_KEY "AND state = 'scheduled' "                                   \
-	"AND status IN ('pending', '{active}') ORDER BY seq "                                      \
-	"LIMIT coalesce(cardinality(k.mine), 0) + 1) UNION ALL "                                   \
-	"(SELECT ctid, seq, status, last_attempt_at FROM {schema}{table} "                         \
-	"WHERE " PG_ANY_HELD "AND " PG_OF_KEY                                                      \
-	"AND state = 'held' AND status = 'pending' ORDER BY seq LIMIT 1) UNION ALL "                    \
-	"(SELECT ctid, seq, status, last_attempt_at FROM {schema}{table} "                         \
-	"WHERE $11::boolean AND " PG_OF_KEY "AND status = 'dead' ORDER BY seq LIMIT 1)) AS a "     \
-	"WHERE k.mine IS NULL OR seq <> ALL (k.mine) ORDER BY seq LIMIT 1) AS b)"
-
-#define PG_BEHIND_NOTHING                                                                          \
-	"LEFT JOIN (SELECT key, topic, namespace, seq AS wall FROM behind) AS b "                  \
-	"USING (key, topic, namespace) WHERE (wall IS NULL OR seq < wall)"
-
-/* met(place, seq, key, …) that are behind something are set aside, unless that is being settled. */
-#define PG_HOLD                                                                                    \
-	"parked AS (UPDATE {schema}{table} SET state = 'held' WHERE ctid = ANY (ARRAY("                 \
-	"SELECT ctid FROM {schema}{table} WHERE ctid = ANY (ARRAY("                                \
-	"SELECT met.place FROM met JOIN behind AS b USING (key, topic, namespace) "                \
-	"WHERE met.seq > b.seq AND NOT b.brief AND b.place = ANY (ARRAY("                          \
-	"SELECT ctid FROM {schema}{table} "                                                        \
-	"WHERE ctid = ANY (ARRAY(SELECT place FROM behind WHERE NOT brief)) "                      \
-	"FOR SHARE SKIP LOCKED)))) FOR UPDATE SKIP LOCKED)))"
-
 /* The transactions that are open in the statement's snapshot: xid8[], without subtransactions. */
 #define PG_OPEN "(SELECT ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot())))"
 
@@ -483,24 +333,16 @@ void pr_pgsql_store_low_water(struct pgsql_store *store, int64_t begun_us);
 	" ORDER BY l.epoch DESC LIMIT 1)"
 #define PG_ALL_LANES                                                                               \
 	"generate_series(1, 64) AS n CROSS JOIN LATERAL " PG_LANE_AND(PG_START_SEQ, "n::smallint")
-/* At the end of what EXISTS looks for: so that it is looked up in each lane, and never joined with all. */
-#define PG_ONE_BY_ONE "OFFSET 0"
-
 /*
  * {scope_ns}, … compared with $1 to $3: namespace, pattern, tenant; NULL is any, but for the
  * handler, which is the namespace of the inbox. And the store's rules.
  */
-#define PG_SCOPE PG_SCOPE_ALL "{rules}"
-/* Without the rules. */
-#define PG_SCOPE_ALL                                                                               \
+#define PG_SCOPE                                                                               \
 	"({any_ns}{scope_ns} = $1::text) AND ($2::text IS NULL OR {scope_topic} LIKE $2) "         \
-	"AND ($3::uuid IS NULL OR {scope_tenant} = $3) "
+	"AND ($3::uuid IS NULL OR {scope_tenant} = $3) {rules}"
 
-/* $4, in waits and looks for what is unfinished. */
+/* $4 */
 #define PG_SCOPE_LOW_WATER "timestamptz 'epoch' + $4::bigint * interval '1 microsecond'"
-
-/* A sub-select is evaluated once, and may bound an index scan; a volatile function may not. */
-#define PG_NOW "(SELECT clock_timestamp())"
 
 /* Adds the three; pattern must live as long as params. False: no memory. */
 bool pr_pgsql_add_scope(struct pgsql_params *params, const struct pr_scope *scope,
@@ -544,7 +386,9 @@ struct pgsql_settling {
 	size_t *order;	 /* order of the items: those with row leases first */
 	int64_t *settled_count; /* room for the others */
 	size_t in_flight_items;	 /* how many the lanes have */
-	struct pgsql_params params, lane_params, key_params, move_params, attempt_params, no_params;
+	const struct pgsql_sql *row_sql, *lane_sql; /* of the steps that settle or renew rows, and that settle lanes */
+	bool forget;					     /* delivered messages are deleted */
+	struct pgsql_params params, lane_params, key_params, move_params, attempt_params;
 	struct pgsql_step steps[PG_STEPS_MAX];
 	size_t count; /* of steps */
 };
@@ -559,13 +403,13 @@ int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *sett
 void pr_pgsql_release_settling(struct pgsql_settling *settling);
 
 /* Unblocks messages held behind finished messages of these items' keys. */
-int pr_pgsql_free_keys(struct pgsql_store *store, const struct pr_table *table,
+int pr_pgsql_unblock_keys(struct pgsql_store *store, const struct pr_table *table,
 		       const postroom_delivery *items, size_t count, struct pr_err *err);
 /*
  * The same for all keys: a worker may have died after finishing a message, or dead letters may
  * have blocked before.
  */
-int pr_pgsql_free_stranded(struct pgsql_store *store, const struct pr_table *table, bool block,
+int pr_pgsql_unblock_stranded(struct pgsql_store *store, const struct pr_table *table, bool block,
 			   struct pr_err *err);
 
 /* statement.c */
@@ -650,11 +494,6 @@ int pr_pgsql_withdraw(struct pgsql_store *store, const char *ids, struct pr_buf 
 		      struct pr_err *err);
 int pr_pgsql_stats(struct postroom_store *store, const postroom_filter *filter,
 		   postroom_counts *ret, postroom_topic_fn fn, void *context, struct pr_err *err);
-
-/* Only one relay purges at a time: the others skip it while the lock is held. */
-#define PG_ALONE(alone)                                                                            \
-	"WITH turn AS MATERIALIZED (SELECT CASE WHEN " alone "::boolean "                          \
-	"THEN pg_try_advisory_xact_lock(1886351221) ELSE true END AS mine), "
 
 /* lease_kind.c: the indexes that only one kind of lease has; false: there is no such one. */
 struct pgsql_kind_index {

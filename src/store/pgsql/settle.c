@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Settling and renewing (A1–A4, A6, A7).
+ * Settling (A1–A4, A7); renew.c renews.
  *
  * 1. A fencing token guards every change. For row leases it is claims, which only
  *    grows, together with locked_by (claims alone if a handler settles the claim of its
@@ -12,149 +12,42 @@
  *    the same transaction. The claim that held one of them had a share lock on the
  *    blocker until its commit, so that statement sees the held message.
  */
+#include "store/pgsql/settle.h"
 #include "base/assert.h"
 #include "store/pgsql/array.h"
-#include "store/pgsql/statements.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* So many of a key are freed at a time: as many as a batch may take. */
-#define RUN "500"
+_Static_assert(PR_DISPOSITION_RELEASE == 0 && PR_DISPOSITION_DONE == 1 &&
+		       PR_DISPOSITION_RETRY == 2 && PR_DISPOSITION_DEAD == 3,
+	       "the statements use these numbers");
 
-/* Of messages with leases of their own, of their keys, of those leased by lanes. */
-enum {
-	ARRAY_ROW,
-	ARRAY_FENCING_TOKEN,
-	ARRAY_DISPOSITION,
-	ARRAY_REASON,
-	ARRAY_DELAY,
-	ARRAY_KEY,
-	ARRAY_TOPIC,
-	ARRAY_NAMESPACE,
-	ARRAY_LANE,
-	ARRAY_EPOCH,
-	ARRAY_DONE_LANE,
-	ARRAY_DONE_SEQ,
-	ARRAY_DONE_CTID,
-	ARRAY_OF_LANE,
-	ARRAY_SEQ,
-	ARRAY_LANE_DISPOSITION,
-	ARRAY_LANE_REASON,
-	ARRAY_LANE_DELAY,
-	ARRAYS_OF_LEASES,
-	ARRAY_FAILED_HANDLER = ARRAYS_OF_LEASES,
-	ARRAY_FAILED_ID,
-	ARRAY_FAILED_NUMBER,
-	ARRAY_FAILED_DURATION,
-	ARRAY_FAILED_ERROR,
-	ARRAYS
-};
-_Static_assert(ARRAYS == PG_SETTLE_ARRAYS, "pgsql.h has room for them");
-
-/*
- * One look into a unique index for each, whatever the statistics say: nothing
- * here can be hashed or merged, and nothing is said of the table's rows alone,
- * or a planner that takes them for few compares each message with all of them.
- */
-#define ROWS                                                                                       \
-	"FROM unnest($1::{row_type}[], $2::bigint[], $3::int[], $4::text[], $5::bigint[]) "        \
-	"WITH ORDINALITY AS v(row, fence, disposition, reason, delay, n) "                         \
-	"WHERE t.{row} = ANY (ARRAY[v.row]) AND CASE WHEN t.claims = v.fence "                     \
-	"THEN t.status = '{active}' AND t.locked_by = coalesce($6::uuid, t.locked_by) END "        \
-	"RETURNING v.n"
-
-/* In the order of enum pr_disposition: 0 release, 1 done, 2 retry, 3 dead. */
-#define SETTLE                                                                                     \
-	PG_WITH_NOW " UPDATE {schema}{table} AS t SET "                                            \
-	"status = (ARRAY['pending', '{done}', 'pending', 'dead'])[v.disposition + 1], "                   \
-	"attempts = CASE v.disposition WHEN 0 THEN greatest(attempts - 1, 0) ELSE attempts END, "         \
-	"next_attempt_at = CASE v.disposition WHEN 2 "                                                    \
-	"THEN " PG_AT " + v.delay * interval '1 millisecond' ELSE next_attempt_at END, "           \
-	"last_error = CASE v.disposition WHEN 1 THEN NULL WHEN 0 THEN coalesce(v.reason, last_error) "    \
-	"ELSE v.reason END, "                                                                      \
-	"{done_at} = CASE v.disposition WHEN 1 THEN " PG_AT " ELSE {done_at} END, "                       \
-	"locked_by = NULL, locked_until = NULL, updated_at = " PG_AT " " ROWS
-
-#define RENEW                                                                                      \
-	PG_WITH_NOW " UPDATE {schema}{table} AS t SET "                                            \
-	"locked_until = " PG_AT " + v.delay * interval '1 millisecond', "                          \
-	"updated_at = " PG_AT " " ROWS
-
-_Static_assert(PR_DISPOSITION_RELEASE == 0 && PR_DISPOSITION_DONE == 1 && PR_DISPOSITION_RETRY == 2 && PR_DISPOSITION_DEAD == 3,
-	       "SETTLE counts on this order");
-
-/*
- * Where lanes are leased, what was delivered leaves at once, also what was claimed by itself. By its
- * name: the rest is in a form that fits no index.
- */
-#define MOVE                                                                                       \
-	"WITH gone AS (DELETE FROM {schema}{table} WHERE id = ANY ($1::uuid[]) "                   \
-	"AND CASE WHEN claims > 0 THEN status = '{done}' END RETURNING " PG_HISTORY_COLUMNS ") "   \
-	"INSERT INTO {schema}postroom_history (" PG_HISTORY_COLUMNS ") "                           \
-	"SELECT * FROM gone WHERE $2::boolean"
-
-#define FREE                                                                                       \
-	" UPDATE {schema}{table} SET state = 'scheduled' WHERE ctid = ANY (ARRAY("                           \
-	"SELECT h.place FROM keys AS k CROSS JOIN LATERAL (SELECT ctid AS place "                  \
-	"FROM {schema}{table} WHERE " PG_OF_KEY "AND status = 'pending' AND state = 'held' "            \
-	"AND seq < coalesce((SELECT seq FROM {schema}{table} WHERE " PG_OF_KEY                     \
-	"AND state = 'scheduled' AND status IN ('pending', '{active}') ORDER BY seq LIMIT 1), "              \
-	"9223372036854775807) ORDER BY seq LIMIT " RUN ") AS h WHERE true"
-
-#define FREE_KEYS                                                                                  \
-	"WITH keys AS MATERIALIZED (SELECT DISTINCT key, topic, namespace "                        \
-	"FROM unnest($1::text[], $2::text[], $3::text[]) AS k(key, topic, namespace) "             \
-	"WHERE " PG_ANY_HELD ")" FREE "))"
-
-/* From key to key, not from message to message. */
-#define FREE_STRANDED                                                                              \
-	"WITH RECURSIVE keys AS ((SELECT key, topic, namespace FROM {schema}{table} "              \
-	"WHERE status = 'pending' AND state = 'held' ORDER BY key, topic, namespace LIMIT 1) "          \
-	"UNION ALL SELECT n.* FROM keys AS k CROSS JOIN LATERAL "                                  \
-	"(SELECT key, topic, namespace FROM {schema}{table} "                                      \
-	"WHERE status = 'pending' AND state = 'held' "                                                  \
-	"AND (key, topic, namespace) > (k.key, k.topic, k.namespace) "                             \
-	"ORDER BY key, topic, namespace LIMIT 1) AS n)" FREE                                       \
-	" AND (NOT $1::boolean OR (SELECT true FROM {schema}{table} WHERE " PG_OF_KEY              \
-	"AND status = 'dead' LIMIT 1) IS NULL)))"
-
-static void reset_arrays(struct pgsql_store *store)
+void pr_pgsql_reset_arrays(struct pgsql_store *store)
 {
 	for (size_t i = 0; i < PG_SETTLE_ARRAYS; i++)
 		pr_buf_reset(&store->arrays[i]);
 }
 
-static void add_binary(struct pgsql_params *params, struct pr_buf *array, enum pr_pgsql_binary kind)
-{
-	pr_pgsql_binary_end(array, kind);
-	pr_pgsql_text(params, array->data);
-	params->lengths[params->count - 1] = (int)array->len;
-	params->formats[params->count - 1] = 1;
-}
-
-/* Ends the arrays from..to and hands them over. */
-static int add_arrays(struct pgsql_store *store, size_t from, size_t to,
-		      struct pgsql_params *params, struct pr_err *err)
+int pr_pgsql_end_arrays(struct pgsql_store *store, size_t from, size_t to, struct pr_err *err)
 {
 	for (size_t i = from; i < to; i++) {
 		struct pr_buf *array = &store->arrays[i];
 
 		if (i == ARRAY_DONE_SEQ)
-			add_binary(params, array, PG_BINARY_SEQ);
+			pr_pgsql_binary_end(array, PG_BINARY_SEQ);
 		else if (i == ARRAY_DONE_CTID)
-			add_binary(params, array, PG_BINARY_CTID);
+			pr_pgsql_binary_end(array, PG_BINARY_CTID);
 		else
-			pr_pgsql_text(params, pr_pgsql_array_end(array));
+			pr_pgsql_array_end(array);
 		if (array->failed)
 			return pr_err_nomem(err);
 	}
 	return POSTROOM_OK;
 }
 
-/* disposition NULL: a renewal, for which the delay is the lease. */
-static void add_row(struct pgsql_store *store, const struct pr_table *table,
-		    const postroom_delivery *item, const enum pr_disposition *disposition, int64_t lease_ms)
+void pr_pgsql_add_lease(struct pgsql_store *store, const struct pr_table *table,
+			const postroom_delivery *item)
 {
 	struct pr_buf *arrays = store->arrays;
 
@@ -163,9 +56,17 @@ static void add_row(struct pgsql_store *store, const struct pr_table *table,
 	else
 		pr_pgsql_array_add_number(&arrays[ARRAY_ROW], item->seq);
 	pr_pgsql_array_add_number(&arrays[ARRAY_FENCING_TOKEN], item->fencing_token);
-	pr_pgsql_array_add_number(&arrays[ARRAY_DISPOSITION], disposition ? (int64_t)*disposition : 0);
-	pr_pgsql_array_add_text(&arrays[ARRAY_REASON], disposition ? item->reason : NULL);
-	pr_pgsql_array_add_number(&arrays[ARRAY_DELAY], disposition ? item->retry_in_ms : lease_ms);
+}
+
+static void add_row(struct pgsql_store *store, const struct pr_table *table,
+		    const postroom_delivery *item, enum pr_disposition disposition)
+{
+	struct pr_buf *arrays = store->arrays;
+
+	pr_pgsql_add_lease(store, table, item);
+	pr_pgsql_array_add_number(&arrays[ARRAY_DISPOSITION], (int64_t)disposition);
+	pr_pgsql_array_add_text(&arrays[ARRAY_REASON], item->reason);
+	pr_pgsql_array_add_number(&arrays[ARRAY_DELAY], item->retry_in_ms);
 }
 
 static void add_key(struct pgsql_store *store, const postroom_delivery *item)
@@ -175,9 +76,8 @@ static void add_key(struct pgsql_store *store, const postroom_delivery *item)
 	pr_pgsql_array_add_text(&store->arrays[ARRAY_NAMESPACE], item->ns);
 }
 
-/* Each lane once. */
-static void add_lane(struct pgsql_store *store, const postroom_delivery *item,
-		     bool known[PG_LANES + 1])
+void pr_pgsql_add_lane(struct pgsql_store *store, const postroom_delivery *item,
+		       bool known[PG_LANES + 1])
 {
 	pr_assert(item->lane <= PG_LANES);
 	if (known[item->lane])
@@ -187,7 +87,8 @@ static void add_lane(struct pgsql_store *store, const postroom_delivery *item,
 	pr_pgsql_array_add_number(&store->arrays[ARRAY_EPOCH], item->fencing_token);
 }
 
-static void add_in_flight(struct pgsql_store *store, const postroom_delivery *item, enum pr_disposition disposition)
+static void add_in_flight(struct pgsql_store *store, const postroom_delivery *item,
+			  enum pr_disposition disposition)
 {
 	struct pr_buf *arrays = store->arrays;
 
@@ -226,59 +127,121 @@ void pr_pgsql_add_step(struct pgsql_settling *settling, struct pgsql_step step)
 	settling->steps[settling->count++] = step;
 }
 
-static void add_settle_step(struct pgsql_settling *settling, enum pgsql_slot slot, const char *sql,
-		     struct pgsql_params *params)
+static struct pr_span span_of(const struct pr_buf *array)
 {
-	pr_pgsql_add_step(settling, (struct pgsql_step){
-		.slot = slot, .sql = sql, .params = params, .binary = true });
+	return (struct pr_span){ array->data, array->len };
 }
 
-/* The parameter with the lane of each that was delivered: the short statement has no use for it. */
-#define DONE_LANE_PARAM (ARRAY_DONE_LANE - ARRAY_LANE)
-/* Whether what is not found is given up; the short statement has no such. */
-#define GIVE_UP_PARAM (ARRAY_OF_LANE - ARRAY_LANE + 1)
+/* Of messages that were all delivered. */
+static const struct pgsql_sql *bind_delivered_lanes(struct pgsql_store *store, bool forget,
+						    struct pgsql_params *params)
+{
+	const struct pr_buf *arrays = store->arrays;
+	const char *lanes = arrays[ARRAY_LANE].data, *epochs = arrays[ARRAY_EPOCH].data;
+	struct pr_span seqs = span_of(&arrays[ARRAY_DONE_SEQ]);
+	struct pr_span ctids = span_of(&arrays[ARRAY_DONE_CTID]);
+
+	if (forget) {
+		pr_sql_bind_settle_delivered_lanes(params, lanes, epochs, seqs, ctids,
+						   store->base.worker);
+		return &pr_sql_settle_delivered_lanes;
+	}
+	pr_sql_bind_settle_delivered_lanes_to_history(params, lanes, epochs, seqs, ctids,
+						      store->base.worker);
+	return &pr_sql_settle_delivered_lanes_to_history;
+}
+
+/* abandon: messages that are not found leave their lane. */
+static const struct pgsql_sql *bind_lanes(struct pgsql_store *store, bool forget, bool abandon,
+					  struct pgsql_params *params)
+{
+	const struct pr_buf *arrays = store->arrays;
+	struct pr_span seqs = span_of(&arrays[ARRAY_DONE_SEQ]);
+	struct pr_span ctids = span_of(&arrays[ARRAY_DONE_CTID]);
+
+	if (forget) {
+		pr_sql_bind_settle_lanes(
+			params, arrays[ARRAY_LANE].data, arrays[ARRAY_EPOCH].data,
+			arrays[ARRAY_DONE_LANE].data, seqs, ctids, store->base.worker, abandon,
+			arrays[ARRAY_OF_LANE].data, arrays[ARRAY_SEQ].data,
+			arrays[ARRAY_LANE_DISPOSITION].data, arrays[ARRAY_LANE_REASON].data,
+			arrays[ARRAY_LANE_DELAY].data);
+		return &pr_sql_settle_lanes;
+	}
+	pr_sql_bind_settle_lanes_to_history(
+		params, arrays[ARRAY_LANE].data, arrays[ARRAY_EPOCH].data,
+		arrays[ARRAY_DONE_LANE].data, seqs, ctids, store->base.worker, abandon,
+		arrays[ARRAY_OF_LANE].data, arrays[ARRAY_SEQ].data,
+		arrays[ARRAY_LANE_DISPOSITION].data, arrays[ARRAY_LANE_REASON].data,
+		arrays[ARRAY_LANE_DELAY].data);
+	return &pr_sql_settle_lanes_to_history;
+}
 
 static int settle_lanes(struct pgsql_store *store, const struct pr_policy *policy,
 			struct pgsql_settling *settling, struct pr_err *err)
 {
 	struct pgsql_params *params = &settling->lane_params;
-	/* All that this store has claimed: then the lanes are free without a look at what they held. */
+	/* All that this store has claimed: then the lanes can be released without reading in_flight. */
 	bool whole = settling->in_flight_items == store->in_flight;
 	bool delivered = whole && store->arrays[ARRAY_SEQ].len == 0;
-	struct pgsql_step step = pr_pgsql_settling_lanes(delivered, policy->forget);
 
-	if (add_arrays(store, ARRAY_LANE, ARRAY_OF_LANE, params, err) < 0)
+	if (pr_pgsql_end_arrays(store, ARRAY_LANE, ARRAYS_OF_LEASES, err) < 0)
 		return err->status;
-	if (delivered)
-		params->values[DONE_LANE_PARAM] = NULL;
-	pr_pgsql_text(params, store->base.worker);
-	if (!delivered) {
-		pr_pgsql_text(params, "f");
-		if (add_arrays(store, ARRAY_OF_LANE, ARRAYS_OF_LEASES, params, err) < 0)
-			return err->status;
-	}
-	add_settle_step(settling, step.slot, step.sql, params);
+	settling->forget = policy->forget;
+	settling->lane_sql = delivered ? bind_delivered_lanes(store, policy->forget, params)
+				       : bind_lanes(store, policy->forget, false, params);
+	pr_pgsql_add_step(settling, pr_sql_step(settling->lane_sql, params));
 	return POSTROOM_OK;
 }
 
-static int settle_rows(struct pgsql_store *store, const struct pr_table *table,
-		       const struct pr_policy *policy, bool keyed,
-		       struct pgsql_settling *settling, struct pr_err *err)
+static void bind_rows(struct pgsql_store *store, const struct pr_table *table,
+		      struct pgsql_settling *settling)
 {
-	if (add_arrays(store, ARRAY_ROW, ARRAY_KEY, &settling->params, err) < 0)
+	const struct pr_buf *arrays = store->arrays;
+	const char *worker = settling->anyone ? NULL : store->base.worker;
+
+	if (table->lanes) {
+		pr_sql_bind_settle_outbox(&settling->params, arrays[ARRAY_ROW].data,
+					  arrays[ARRAY_FENCING_TOKEN].data,
+					  arrays[ARRAY_DISPOSITION].data, arrays[ARRAY_REASON].data,
+					  arrays[ARRAY_DELAY].data, worker);
+		settling->row_sql = &pr_sql_settle_outbox;
+	} else {
+		pr_sql_bind_settle_inbox(&settling->params, arrays[ARRAY_ROW].data,
+					 arrays[ARRAY_FENCING_TOKEN].data,
+					 arrays[ARRAY_DISPOSITION].data, arrays[ARRAY_REASON].data,
+					 arrays[ARRAY_DELAY].data, worker);
+		settling->row_sql = &pr_sql_settle_inbox;
+	}
+}
+
+static void bind_keys(const struct pgsql_store *store, struct pgsql_params *params)
+{
+	pr_sql_bind_unblock_keys(params, store->arrays[ARRAY_KEY].data,
+				 store->arrays[ARRAY_TOPIC].data,
+				 store->arrays[ARRAY_NAMESPACE].data);
+}
+
+static int settle_rows(struct pgsql_store *store, const struct pr_table *table,
+		       const struct pr_policy *policy, struct pgsql_settling *settling,
+		       struct pr_err *err)
+{
+	bool keyed = store->arrays[ARRAY_KEY].len > 0;
+
+	if (pr_pgsql_end_arrays(store, ARRAY_ROW, ARRAY_LANE, err) < 0)
 		return err->status;
-	pr_pgsql_text(&settling->params, settling->anyone ? NULL : store->base.worker);
-	add_settle_step(settling, PG_SETTLE, SETTLE, &settling->params);
+	bind_rows(store, table, settling);
+	pr_pgsql_add_step(settling, pr_sql_step(settling->row_sql, &settling->params));
 	if (table->lanes && store->kind == PR_LEASE_LANE) {
-		pr_pgsql_text(&settling->move_params, settling->params.values[ARRAY_ROW]);
-		pr_pgsql_text(&settling->move_params, policy->forget ? "f" : "t");
-		add_settle_step(settling, PG_MOVE, MOVE, &settling->move_params);
+		pr_sql_bind_move_to_history(&settling->move_params, store->arrays[ARRAY_ROW].data,
+					    !policy->forget);
+		pr_pgsql_add_step(settling,
+				  pr_sql_step(&pr_sql_move_to_history, &settling->move_params));
 	}
 	if (!keyed)
 		return POSTROOM_OK;
-	if (add_arrays(store, ARRAY_KEY, ARRAY_LANE, &settling->key_params, err) < 0)
-		return err->status;
-	add_settle_step(settling, PG_FREE, FREE_KEYS, &settling->key_params);
+	bind_keys(store, &settling->key_params);
+	pr_pgsql_add_step(settling, pr_sql_step(pr_sql_unblock_keys(table), &settling->key_params));
 	return POSTROOM_OK;
 }
 
@@ -286,13 +249,16 @@ static int record_attempts(struct pgsql_store *store, struct pgsql_settling *set
 			   struct pr_err *err)
 {
 	struct pgsql_params *params = &settling->attempt_params;
+	const struct pr_buf *arrays = store->arrays;
 
-	if (store->arrays[ARRAY_FAILED_ID].len == 0)
+	if (arrays[ARRAY_FAILED_ID].len == 0)
 		return POSTROOM_OK;
-	if (add_arrays(store, ARRAY_FAILED_HANDLER, ARRAYS, params, err) < 0)
+	if (pr_pgsql_end_arrays(store, ARRAY_FAILED_HANDLER, ARRAYS, err) < 0)
 		return err->status;
-	pr_pgsql_text(params, store->base.worker);
-	pr_pgsql_text(params, store->base.sink);
+	pr_sql_bind_add_attempts(
+		params, arrays[ARRAY_FAILED_HANDLER].data, arrays[ARRAY_FAILED_ID].data,
+		arrays[ARRAY_FAILED_NUMBER].data, arrays[ARRAY_FAILED_DURATION].data,
+		arrays[ARRAY_FAILED_ERROR].data, store->base.worker, store->base.sink);
 	pr_pgsql_add_step(settling, pr_sql_step(&pr_sql_add_attempts, params));
 	return POSTROOM_OK;
 }
@@ -305,11 +271,7 @@ static int compare_lane_seq(const void *left, const void *right, void *context)
 	return a < b ? -1 : a > b;
 }
 
-/*
- * Items with row leases come first. Items of lanes are sorted by seq, as the statement expects.
- * The memory for the results is allocated before they arrive.
- */
-static bool partition_by_lease(struct pgsql_settling *settling)
+bool pr_pgsql_partition_by_lease(struct pgsql_settling *settling)
 {
 	size_t count = settling->item_count, rows = 0, in_flight_items = 0;
 
@@ -328,50 +290,58 @@ static bool partition_by_lease(struct pgsql_settling *settling)
 		else
 			settling->order[rows++] = i;
 	}
-	qsort_r(settling->order + rows, in_flight_items, sizeof(*settling->order), compare_lane_seq, settling->items);
+	qsort_r(settling->order + rows, in_flight_items, sizeof(*settling->order), compare_lane_seq,
+		settling->items);
 	return true;
+}
+
+static void add_item(struct pgsql_store *store, const struct pr_table *table,
+		     const struct pr_policy *policy, const postroom_delivery *item,
+		     enum pr_disposition disposition)
+{
+	bool finished = disposition == PR_DISPOSITION_DONE ||
+			(disposition == PR_DISPOSITION_DEAD && !policy->block);
+
+	if (disposition == PR_DISPOSITION_RETRY || disposition == PR_DISPOSITION_DEAD)
+		add_failed(store, table, item);
+	if (item->lane > 0) {
+		add_in_flight(store, item, disposition);
+		return;
+	}
+	add_row(store, table, item, disposition);
+	if (item->key && finished)
+		add_key(store, item);
 }
 
 int pr_pgsql_begin_settling(struct pgsql_store *store, const struct pr_table *table,
 			    const struct pr_policy *policy, struct pgsql_settling *settling,
 			    struct pr_err *err)
 {
-	bool known[PG_LANES + 1] = { false }, keyed = false;
+	bool known[PG_LANES + 1] = { false };
 	int status = POSTROOM_OK;
 
-	if (!partition_by_lease(settling))
+	if (!pr_pgsql_partition_by_lease(settling))
 		return pr_err_nomem(err);
-	reset_arrays(store);
+	pr_pgsql_reset_arrays(store);
 	for (size_t i = 0; i < settling->item_count; i++) {
 		size_t at = settling->order[i];
 		postroom_delivery *item = &settling->items[at];
-		enum pr_disposition disposition = pr_verdict_decide(item, policy, &store->base.random);
 
-		settling->dispositions[at] = disposition;
-		if (disposition == PR_DISPOSITION_RETRY || disposition == PR_DISPOSITION_DEAD)
-			add_failed(store, table, item);
-		if (item->lane > 0) {
-			add_lane(store, item, known);
-			add_in_flight(store, item, disposition);
-			continue;
-		}
-		add_row(store, table, item, &disposition, 0);
-		if (item->key && (disposition == PR_DISPOSITION_DONE || (disposition == PR_DISPOSITION_DEAD && !policy->block))) {
-			add_key(store, item);
-			keyed = true;
-		}
+		settling->dispositions[at] = pr_verdict_decide(item, policy, &store->base.random);
+		if (item->lane > 0)
+			pr_pgsql_add_lane(store, item, known);
+		add_item(store, table, policy, item, settling->dispositions[at]);
 	}
 	if (settling->in_flight_items > 0)
 		status = settle_lanes(store, policy, settling, err);
 	if (status >= 0 && settling->in_flight_items < settling->item_count)
-		status = settle_rows(store, table, policy, keyed, settling, err);
+		status = settle_rows(store, table, policy, settling, err);
 	if (status >= 0)
 		status = record_attempts(store, settling, err);
 	return status;
 }
 
-/* The answer has the numbers of those that were still ours. */
-static void read_settled(const struct pgsql_settling *settling, const PGresult *result)
+void pr_pgsql_read_settled(const struct pgsql_settling *settling, const PGresult *result)
 {
 	for (int row = 0; row < PQntuples(result); row++) {
 		size_t number = (size_t)pr_pgsql_read_int8(result, row, 0);
@@ -387,7 +357,7 @@ static int compare_numbers(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* The answer is one array with the seq of each that was still in a lane of ours; how many it has. */
+/* The result is one array with the seq of each settled message. Returns their number. */
 static size_t read_settled_lanes(struct pgsql_settling *settling, const PGresult *result)
 {
 	int64_t *settled_count = settling->settled_count;
@@ -397,39 +367,30 @@ static size_t read_settled_lanes(struct pgsql_settling *settling, const PGresult
 	for (size_t i = 0; i < settling->item_count; i++) {
 		postroom_delivery *item = &settling->items[i];
 
-		if (item->lane > 0 && bsearch(&item->seq, settled_count, count, sizeof(*settled_count), compare_numbers))
+		if (item->lane > 0 && bsearch(&item->seq, settled_count, count,
+					      sizeof(*settled_count), compare_numbers))
 			item->settled = POSTROOM_OK;
 	}
 	return count;
 }
 
 /*
- * Messages that were not found, or are no longer ours: once more, in a new snapshot. One that was
- * changed by hand meanwhile is found now, and its lane is still leased; one that was deleted is given up.
+ * Settles messages that were not found once more, in a new snapshot. One that was changed by hand
+ * meanwhile is found now, and its lane is still leased. One that was deleted is abandoned.
  */
-static int settle_moved(struct pgsql_store *store, bool forget, struct pgsql_settling *settling,
+static int settle_moved(struct pgsql_store *store, struct pgsql_settling *settling,
 			struct pr_err *err)
 {
-	struct pgsql_step step = pr_pgsql_settling_lanes(false, forget);
-	const char **values = settling->lane_params.values;
-	PR_CLEANUP_RESULT PGresult *result = NULL;
+	struct pgsql_params params = { 0 };
+	const struct pgsql_sql *sql = bind_lanes(store, settling->forget, true, &params);
+	PR_CLEANUP_RESULT PGresult *result = pr_sql_run(store, sql, &params, err);
 
-	/* After the short statement, which has none of these. */
-	if (!values[DONE_LANE_PARAM]) {
-		values[DONE_LANE_PARAM] = store->arrays[ARRAY_DONE_LANE].data;
-		pr_pgsql_text(&settling->lane_params, "t");
-		if (add_arrays(store, ARRAY_OF_LANE, ARRAYS_OF_LEASES, &settling->lane_params, err) < 0)
-			return err->status;
-	}
-	values[GIVE_UP_PARAM] = "t";
-	result = pr_pgsql_run(store, step.slot, &pr_table_outbox, step.sql, &settling->lane_params,
-			      true, "settling messages", err);
 	if (result)
 		read_settled_lanes(settling, result);
 	return result ? POSTROOM_OK : err->status;
 }
 
-static int count_lost(const struct pgsql_settling *settling, struct pr_err *err)
+int pr_pgsql_count_lost(const struct pgsql_settling *settling, struct pr_err *err)
 {
 	size_t lost = 0;
 
@@ -445,19 +406,18 @@ int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *sett
 
 	for (size_t i = 0; i < settling->count && status >= 0; i++) {
 		const struct pgsql_step *step = &settling->steps[i];
-		bool forget = step->slot == PG_SETTLE_DELIVERED || step->slot == PG_SETTLE_LANES;
-		bool keep = step->slot == PG_SETTLE_DELIVERED_KEEP ||
-			    step->slot == PG_SETTLE_LANES_KEEP;
 
-		if (step->slot == PG_SETTLE)
-			read_settled(settling, step->result);
-		else if ((forget || keep) && read_settled_lanes(settling, step->result) < settling->in_flight_items)
-			status = settle_moved(store, forget, settling, err);
+		if (settling->row_sql && step->named == settling->row_sql)
+			pr_pgsql_read_settled(settling, step->result);
+		else if (settling->lane_sql && step->named == settling->lane_sql &&
+			 read_settled_lanes(settling, step->result) < settling->in_flight_items)
+			status = settle_moved(store, settling, err);
 	}
 	for (size_t i = 0; i < settling->item_count; i++) {
 		postroom_delivery *item = &settling->items[i];
 
-		item->dead = settling->dispositions[i] == PR_DISPOSITION_DEAD && item->settled == POSTROOM_OK;
+		item->dead = settling->dispositions[i] == PR_DISPOSITION_DEAD &&
+			     item->settled == POSTROOM_OK;
 		/* A second settle finds no lease, neither of the lane nor of the row. */
 		if (item->lane > 0 && status >= 0) {
 			item->lane = 0;
@@ -466,8 +426,9 @@ int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *sett
 	}
 	if (status < 0)
 		return status;
-	store->in_flight -= settling->in_flight_items < store->in_flight ? settling->in_flight_items : store->in_flight;
-	return count_lost(settling, err);
+	store->in_flight -= settling->in_flight_items < store->in_flight ? settling->in_flight_items
+									 : store->in_flight;
+	return pr_pgsql_count_lost(settling, err);
 }
 
 void pr_pgsql_release_settling(struct pgsql_settling *settling)
@@ -495,102 +456,33 @@ int pr_pgsql_settle(struct postroom_store *base, const struct pr_table *table,
 	return status;
 }
 
-static int begin_renewing(struct pgsql_store *store, const struct pr_table *table,
-			  int64_t lease_ms, struct pgsql_settling *settling, struct pr_err *err)
-{
-	bool known[PG_LANES + 1] = { false };
-
-	if (!partition_by_lease(settling))
-		return pr_err_nomem(err);
-	reset_arrays(store);
-	for (size_t i = 0; i < settling->item_count; i++) {
-		const postroom_delivery *item = &settling->items[i];
-
-		if (item->lane > 0)
-			add_lane(store, item, known);
-		else
-			add_row(store, table, item, NULL, lease_ms);
-	}
-	if (settling->in_flight_items > 0) {
-		if (add_arrays(store, ARRAY_LANE, ARRAY_DONE_LANE, &settling->lane_params, err) < 0)
-			return err->status;
-		pr_pgsql_text(&settling->lane_params, store->base.worker);
-		pr_pgsql_number(&settling->lane_params, lease_ms);
-		add_settle_step(settling, PG_RENEW_LANES, pr_pgsql_renew_lanes, &settling->lane_params);
-	}
-	if (settling->in_flight_items < settling->item_count) {
-		if (add_arrays(store, ARRAY_ROW, ARRAY_KEY, &settling->params, err) < 0)
-			return err->status;
-		pr_pgsql_text(&settling->params, store->base.worker);
-		add_settle_step(settling, PG_RENEW, RENEW, &settling->params);
-	}
-	return POSTROOM_OK;
-}
-
-static void read_renewed(const struct pgsql_settling *settling, const struct pgsql_step *step)
-{
-	bool ours[PG_LANES + 1] = { false };
-
-	if (step->slot == PG_RENEW) {
-		read_settled(settling, step->result);
-		return;
-	}
-	for (int row = 0; row < PQntuples(step->result); row++)
-		ours[pr_pgsql_read_int8(step->result, row, 0)] = true;
-	for (size_t i = 0; i < settling->item_count; i++) {
-		if (ours[settling->items[i].lane])
-			settling->items[i].settled = POSTROOM_OK;
-	}
-}
-
-int pr_pgsql_renew(struct postroom_store *base, const struct pr_table *table,
-		   postroom_delivery *items, size_t count, int64_t lease_ms, struct pr_err *err)
-{
-	struct pgsql_store *store = pgsql_store(base);
-	struct pgsql_settling settling = { .items = items, .item_count = count };
-	int status = begin_renewing(store, table, lease_ms, &settling, err);
-
-	if (status >= 0)
-		status = pr_pgsql_run_all(store, table, settling.steps, settling.count,
-					  "renewing leases", err);
-	for (size_t i = 0; status >= 0 && i < settling.count; i++)
-		read_renewed(&settling, &settling.steps[i]);
-	if (status >= 0)
-		status = count_lost(&settling, err);
-	pr_pgsql_release_settling(&settling);
-	return status;
-}
-
-int pr_pgsql_free_keys(struct pgsql_store *store, const struct pr_table *table,
-		       const postroom_delivery *items, size_t count, struct pr_err *err)
+int pr_pgsql_unblock_keys(struct pgsql_store *store, const struct pr_table *table,
+			  const postroom_delivery *items, size_t count, struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
-	bool keyed = false;
 
-	reset_arrays(store);
+	pr_pgsql_reset_arrays(store);
 	for (size_t i = 0; i < count; i++) {
-		if (items[i].key) {
+		if (items[i].key)
 			add_key(store, &items[i]);
-			keyed = true;
-		}
 	}
-	if (!keyed)
+	if (store->arrays[ARRAY_KEY].len == 0)
 		return POSTROOM_OK;
-	if (add_arrays(store, ARRAY_KEY, ARRAY_LANE, &params, err) < 0)
+	if (pr_pgsql_end_arrays(store, ARRAY_KEY, ARRAY_LANE, err) < 0)
 		return err->status;
-	result = pr_pgsql_run(store, PG_FREE, table, FREE_KEYS, &params, false, "freeing keys", err);
+	bind_keys(store, &params);
+	result = pr_sql_run(store, pr_sql_unblock_keys(table), &params, err);
 	return result ? POSTROOM_OK : err->status;
 }
 
-int pr_pgsql_free_stranded(struct pgsql_store *store, const struct pr_table *table, bool block,
-			   struct pr_err *err)
+int pr_pgsql_unblock_stranded(struct pgsql_store *store, const struct pr_table *table, bool block,
+			      struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
 
-	pr_pgsql_text(&params, block ? "t" : "f");
-	result = pr_pgsql_run(store, PG_FREE_STRANDED, table, FREE_STRANDED, &params, false,
-			      "freeing keys", err);
+	pr_sql_bind_unblock_stranded(&params, block);
+	result = pr_sql_run(store, pr_sql_unblock_stranded(table), &params, err);
 	return result ? POSTROOM_OK : err->status;
 }

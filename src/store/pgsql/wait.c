@@ -7,7 +7,7 @@
  * It is a sequence because its value is seen at once, outside of transactions, and leaves no dead
  * rows behind, however long vacuum is held back.
  *
- * 1. Producers notify only while a relay sleeps: a busy relay naps (PR_STORE_SHORT_WAIT_MS)
+ * 1. Producers notify only while a relay sleeps: a busy relay sleeps briefly (PR_STORE_SHORT_WAIT_MS)
  *    without an announcement, an announcement expires, and the relay that
  *    receives a notification clears it. After a spurious wakeup another relay is awake: this one
  *    backs off before it announces a sleep again.
@@ -29,63 +29,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-/* A keyed message, or one in a lane without a lease, is due, or a claim makes it scheduled. */
-#define WAITING                                                                                    \
-	IN_LANES("lease = 'row'", "0", "AND key IS NOT NULL ") " OR "                              \
-	IN_LANES("lease = 'lane' AND locked_by IS NULL", "l.start_seq", "")
-#define IN_LANES(which, floor, fresh)                                                              \
-	"EXISTS (SELECT FROM " PG_ALL_LANES " AS l WHERE " which " AND EXISTS ("                   \
-	"SELECT FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane "                    \
-	"AND o.seq >= greatest(" floor ", ($5::bigint[])[l.lane]) "                                \
-	"AND status = 'pending' AND state = 'ready' " fresh "AND " PG_SCOPE PG_ONE_BY_ONE "))"
-
-/*
- * Messages with an expired lease may have to wait for others, so they do not end the sleep at
- * once. Held messages may be stranded.
- */
-#define LEFT_BEHIND                                                                                \
-	"EXISTS (SELECT FROM {schema}{table} WHERE state = 'held' AND status = 'pending' "              \
-	"AND " PG_SCOPE ") OR EXISTS (SELECT FROM {schema}{table} WHERE status = '{active}' "      \
-	"AND locked_until <= " PG_NOW " AND " PG_SCOPE ")"
-#define LANES_LEFT " OR EXISTS (SELECT FROM {schema}postroom_lanes WHERE locked_until <= " PG_NOW ")"
-
-/* When the next scheduled message is due, and when the next lease expires. */
-#define APART_DUE                                                                                  \
-	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' "                   \
-	"AND state IN ('scheduled', 'delayed') AND " PG_SCOPE "ORDER BY next_attempt_at, seq LIMIT 1), "             \
-	"(SELECT locked_until FROM {schema}{table} WHERE status = '{active}' "                     \
-	"AND locked_until > " PG_NOW " AND " PG_SCOPE "ORDER BY locked_until LIMIT 1)"
-
-#define NEXT_DUE                                                                                   \
-	WAITING ", " LEFT_BEHIND LANES_LEFT ", ceil(extract(epoch FROM least("                     \
-	"(SELECT next_attempt_at FROM {schema}{table} WHERE status = 'pending' AND state = 'ready' "     \
-	"AND key IS NULL AND next_attempt_at >= " PG_SCOPE_LOW_WATER " AND " PG_SCOPE              \
-	"AND (SELECT lease = 'row' FROM " PG_LANE("1::smallint") " AS one) ORDER BY next_attempt_at, seq LIMIT 1), " \
-	APART_DUE ", (SELECT min(locked_until) FROM {schema}postroom_lanes WHERE locked_until > " PG_NOW ")) " \
-	"- clock_timestamp()) * 1000)::bigint"
-
-/* The value of a sequence is seen at once: there is no need to wait for the disk. */
-#define NO_WAIT "set_config('synchronous_commit', 'off', true), "
-
-#define ANNOUNCE                                                                                   \
-	"SELECT " NEXT_DUE ", " NO_WAIT                                                            \
-	"setval('{schema}{notify_until}', greatest(last_value + 1, "                               \
-	"(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $6::bigint)) "                   \
-	"FROM {schema}{notify_until}"
-
-/* Each part goes by an index of its own. */
-#define UNROUTED_IN(condition)                                                                     \
-	"SELECT {scope_ns} AS ns, {scope_topic} AS topic FROM {schema}{table} "                    \
-	"WHERE status = 'pending' AND " condition " AND " PG_SCOPE_ALL "AND NOT (true {rules}) "
-#define UNROUTED(in_turn)                                                                          \
-	"SELECT count(*), (array_agg(ns))[1], (array_agg(topic))[1] FROM (" in_turn "UNION ALL "   \
-	UNROUTED_IN("state IN ('scheduled', 'delayed')") "UNION ALL "                                                \
-	UNROUTED_IN("state = 'held'") "LIMIT $4::int) AS u"
-#define UNROUTED_LANE UNROUTED(UNROUTED_IN("state = 'ready'"))
-#define UNROUTED_ROW                                                                               \
-	UNROUTED(UNROUTED_IN("state = 'ready' AND key IS NULL") "UNION ALL "                             \
-		 UNROUTED_IN("state = 'ready' AND key IS NOT NULL"))
 
 static int clear_notification(struct pgsql_store *store, const struct pr_table *table, struct pr_err *err)
 {
@@ -122,23 +65,27 @@ static int listen_on_channel(struct pgsql_store *store, const struct pr_table *t
 
 enum { COL_WAITING, COL_LEFT_BEHIND, COL_NEXT, COL_SET_CONFIG, COL_ANNOUNCED };
 
+/* below: from the lowest seq on, not from the low-water marks of the scope. */
 static PGresult *announce_outbox(struct pgsql_store *store, const struct pr_scope *scope,
 				 bool below, int64_t max_ms, struct pr_err *err)
 {
 	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
 	struct pgsql_params params = { 0 };
+	const char *topic = pr_pgsql_pattern(scope->topic, &pattern);
+	const char *seqs = below ? NULL : pr_pgsql_scope_low_water_lanes(store, scope);
+	int64_t us = below ? 0 : pr_pgsql_scope_low_water(store, scope);
 
-	if (!pr_pgsql_add_scope(&params, scope, &pattern)) {
+	if (pattern.failed) {
 		pr_err_nomem(err);
 		return NULL;
 	}
-	pr_pgsql_number(&params, below ? 0 : pr_pgsql_scope_low_water(store, scope));
-	pr_pgsql_text(&params, below ? NULL : pr_pgsql_scope_low_water_lanes(store, scope));
-	if (!store->pooled)
-		pr_pgsql_number(&params, max_ms);
-	return pr_pgsql_run(store, store->pooled ? PG_NEXT_DUE : PG_ANNOUNCE, &pr_table_outbox,
-			    store->pooled ? "SELECT " NEXT_DUE : ANNOUNCE, &params, false,
-			    "looking for work", err);
+	if (store->pooled)
+		pr_sql_bind_next_due_outbox(&params, scope->ns, topic, scope->tenant_id, us, seqs);
+	else
+		pr_sql_bind_announce_outbox(&params, scope->ns, topic, scope->tenant_id, us, seqs,
+					    max_ms);
+	return pr_sql_run(store, store->pooled ? &pr_sql_next_due_outbox : &pr_sql_announce_outbox,
+			  &params, err);
 }
 
 static PGresult *announce_inbox(struct pgsql_store *store, const struct pr_scope *scope,
@@ -269,21 +216,23 @@ int pr_pgsql_unrouted(struct postroom_store *base, const struct pr_table *table,
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
 	struct pgsql_params params = { 0 };
-	bool by_lane;
+	const char *topic = pr_pgsql_pattern(scope->topic, &pattern);
 
 	*ret = (struct pr_unrouted){ 0 };
-	if (store->rules.count == 0)
+	if (store->rules.count == 0 || !table->lanes)
 		return POSTROOM_OK;
 	if (pr_pgsql_force_index_scans(store, err) < 0 ||
-	    (table->lanes && pr_pgsql_load_lease_kind(store, err) < 0))
+	    pr_pgsql_load_lease_kind(store, err) < 0)
 		return err->status;
-	if (!pr_pgsql_add_scope(&params, scope, &pattern))
+	if (pattern.failed)
 		return pr_err_nomem(err);
-	pr_pgsql_number(&params, limit);
-	by_lane = table->lanes && store->kind == PR_LEASE_LANE;
-	result = pr_pgsql_run_by_page(store, by_lane ? PG_UNROUTED_LANE : PG_UNROUTED_ROW, table,
-				      by_lane ? UNROUTED_LANE : UNROUTED_ROW, &params,
-				      "counting messages without a route", err);
+	if (store->kind == PR_LEASE_LANE)
+		pr_sql_bind_unrouted_by_lane(&params, scope->ns, topic, scope->tenant_id, limit);
+	else
+		pr_sql_bind_unrouted_by_row(&params, scope->ns, topic, scope->tenant_id, limit);
+	result = pr_sql_run_by_page(store, store->kind == PR_LEASE_LANE ? &pr_sql_unrouted_by_lane :
+									  &pr_sql_unrouted_by_row,
+				    &params, err);
 	if (!result)
 		return err->status;
 	ret->count = atoll(PQgetvalue(result, 0, 0));

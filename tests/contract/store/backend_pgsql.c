@@ -293,7 +293,7 @@ static bool run_on_lanes(struct session *session, const char *statement, char *e
 {
 	static const struct {
 		const char *column;
-		const char *table; /* where it stands as well */
+		const char *table; /* the other table that has it */
 	} also[] = { { "locked_until", "postroom_lanes" }, { "delivered_at", "postroom_history" } };
 	const char *set = "UPDATE " TABLE " SET ";
 	char elsewhere[1000];

@@ -3,6 +3,7 @@
   * Errors that only PostgreSQL can cause: a transaction that one failed statement
   * ends, sessions that wait for each other, and unusual connections.
  */
+#include "store/pgsql/named.h"
 #include "contract/store/pgsql.h"
 
 #include <stdarg.h>
@@ -36,6 +37,11 @@ void end_backend(struct session *eye, int pid)
 	sql(eye, "SELECT pg_terminate_backend(%d)", pid);
 	while (number(eye, "SELECT count(*) FROM pg_stat_activity WHERE pid = %d", pid) > 0)
 		nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
+}
+
+bool is_prepared(postroom_store *used, const struct pgsql_sql *sql)
+{
+	return pgsql_store(used)->named[sql->number].prepared;
 }
 
 struct refusal refusal_of(struct session *session, const char *format, ...)
@@ -228,7 +234,7 @@ PGSQL_TEST(E1_enqueue_without_a_transaction_commits_by_itself)
 	CHECK_INT(rows("pending"), 1);
 }
 
-/* A transaction of its own keeps what it is called in, even where it has to look for a first row. */
+/* A transaction of its own keeps its isolation level, even if it must read the first row of a key. */
 PGSQL_TEST(E1_enqueue_leaves_nothing_in_the_session)
 {
 	begin(app);
@@ -523,7 +529,7 @@ static void fill_many(postroom_message *messages, char (*payloads)[16], char (*n
 {
 	for (int i = 0; i < MANY; i++) {
 		snprintf(payloads[i], sizeof(payloads[i]), "%d", i);
-		/* In no order of their own; each second one has none; one comes twice. */
+		/* In no order of their own; each second one has none; one is a duplicate. */
 		snprintf(names[i], sizeof(names[i]), "k-%d", i * 7919 % MANY);
 		messages[i] = *POSTROOM_MESSAGE(.topic = "bulk", .payload = payloads[i],
 						.idempotency_key = i % 2 ? names[i] : NULL,

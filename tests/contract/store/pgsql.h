@@ -18,6 +18,13 @@ static inline PGconn *conn_of(struct session *session)
 	return session->native;
 }
 
+/* Whether a store has run a statement. */
+struct pgsql_sql;
+extern const struct pgsql_sql pr_sql_claim_lanes, pr_sql_claim_lanes_by_row,
+	pr_sql_claim_lanes_unblocked, pr_sql_claim_lanes_fast, pr_sql_settle_lanes_to_history,
+	pr_sql_settle_delivered_lanes_to_history;
+bool is_prepared(postroom_store *used, const struct pgsql_sql *sql);
+
 /* Returns when session waits for a lock; eye is a session that looks on. */
 void await_blocked(struct session *eye, struct session *session);
 void await_blocked_pid(struct session *eye, int pid);

@@ -53,7 +53,7 @@ PGSQL_TEST(C1_claim_respects_its_limit_with_any_plan)
 	CHECK_INT(rows("delivered"), claimed);
 }
 
-/* TRAPS 5: the oldest stand last in the table. */
+/* TRAPS 5: the oldest are last in the table. */
 PGSQL_TEST(C3_batch_is_in_order_with_any_physical_order_of_rows)
 {
 	postroom_batch *batch;
@@ -67,7 +67,7 @@ PGSQL_TEST(C3_batch_is_in_order_with_any_physical_order_of_rows)
 	postroom_batch_free(batch);
 }
 
-/* TRAPS 1: now() stands still, and the transaction was begun before. */
+/* TRAPS 1: now() does not advance, and the transaction was begun before. */
 PGSQL_TEST(C2_a_lease_inside_a_transaction_is_counted_from_the_clock)
 {
 	struct pr_err err = { 0 };

@@ -399,7 +399,7 @@ static int count_row(void *context, const postroom_row *row)
 	return ++*(int *)context < 0;
 }
 
-/* TRAPS 7: also by a store that claims, whose plans do not know what they look for. */
+/* TRAPS 7: also by a store that claims, whose plans know no values. */
 PGSQL_TEST(J2_job_is_found_by_id_among_many_later_ones)
 {
 	const postroom_filter *const by_id[] = {

@@ -100,7 +100,7 @@ LANE_TEST(D6_messages_in_flight_elsewhere_hide_no_free_lane)
 	struct postroom_batch batch = { 0 };
 	struct pr_err err = { 0 };
 
-	/* A look into all lanes, so that it may go by what it has found. */
+	/* A scan of all lanes, so that the next one may be the fast path. */
 	CHECK_INT(pr_store_claim(other, &pr_table_outbox, &claim, &batch, &err), POSTROOM_OK);
 	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) "
 		 "SELECT n * 64, 't', '1' FROM generate_series(1, 40) AS n");
@@ -109,14 +109,14 @@ LANE_TEST(D6_messages_in_flight_elsewhere_hide_no_free_lane)
 	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) VALUES (62, 't', '1')");
 	CHECK(pgsql_store(other)->fast_path);
 	CHECK_INT(pr_store_claim(other, &pr_table_outbox, &claim, &batch, &err), POSTROOM_OK);
-	CHECK(pgsql_store(other)->slots[0][PG_CLAIM_FAST].prepared);
+	CHECK(is_prepared(other, &pr_sql_claim_lanes_fast));
 	CHECK_INT(batch.count, 1);
 	CHECK_INT(batch.items[0].seq, 62);
 	pr_batch_release(&batch);
 	postroom_store_close(other);
 }
 
-/* By row there are always messages for it, of those set apart; what is in its turn is now in lanes. */
+/* Scheduled messages are always left for the claims by row; ready ones are in lanes now. */
 PGSQL_TEST(C7_new_lease_kind_is_detected_while_only_retries_are_claimed)
 {
 	const struct pr_policy policy = { .max_attempts = 10 };
@@ -338,7 +338,7 @@ static void open_odd(struct claimer *claimer)
 	pgsql_store(claimer->by)->raise_due_us = INT64_MAX;
 }
 
-/* Returns when this arm of a claim has its snapshot, and waits in one of the functions. */
+/* Returns when this path of a claim has its snapshot, and waits in one of the functions. */
 static void start_claimer(struct claimer *claimer, enum pgsql_path path)
 {
 	struct pgsql_store *pgsql = pgsql_store(claimer->by);
@@ -386,7 +386,7 @@ TEST_ON_PGSQL(D6_message_released_meanwhile_is_not_overtaken)
 }
 
 /* The claim of scheduled messages begins before the other one, and ends after it. */
-static void hold_meanwhile(enum pgsql_slot slot)
+static void hold_meanwhile(const struct pgsql_sql *scan)
 {
 	struct claimer claimer = { 0 };
 
@@ -396,38 +396,38 @@ static void hold_meanwhile(enum pgsql_slot slot)
 	sql(app, "CREATE FUNCTION odd.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
 		 "'" WAIT "SELECT pg_catalog.clock_timestamp() + interval ''1 hour'' '");
 	open_odd(&claimer);
-	pgsql_store(claimer.by)->no_blockers = slot != PG_CLAIM_LANES;
-	pgsql_store(claimer.by)->fast_path = slot == PG_CLAIM_FAST;
+	pgsql_store(claimer.by)->no_blockers = scan != &pr_sql_claim_lanes;
+	pgsql_store(claimer.by)->fast_path = scan == &pr_sql_claim_lanes_fast;
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, next_attempt_at) "
 		 "VALUES ('t', '1', 'a', now() + interval '30 minutes')");
 	start_claimer(&claimer, PG_PATH_LANES);
 	CHECK_INT(claimable(), 0);
-	CHECK(pgsql_store(claimer.by)->slots[0][slot].prepared);
+	CHECK(is_prepared(claimer.by, scan));
 	/* The others may have been, when it was opened. */
-	CHECK_INT(pgsql_store(claimer.by)->slots[0][PG_CLAIM_PLAIN].prepared,
-		  slot == PG_CLAIM_PLAIN);
-	CHECK_INT(pgsql_store(claimer.by)->slots[0][PG_CLAIM_FAST].prepared, slot == PG_CLAIM_FAST);
+	CHECK_INT(is_prepared(claimer.by, &pr_sql_claim_lanes_unblocked),
+		  scan == &pr_sql_claim_lanes_unblocked);
+	CHECK_INT(is_prepared(claimer.by, &pr_sql_claim_lanes_fast), scan == &pr_sql_claim_lanes_fast);
 	CHECK_INT(end_claimer(&claimer), 0);
 }
 
 PGSQL_TEST(D6_message_held_meanwhile_is_not_claimed)
 {
-	hold_meanwhile(PG_CLAIM_LANES_ROW);
+	hold_meanwhile(&pr_sql_claim_lanes_by_row);
 }
 
 LANE_TEST(D6_message_held_meanwhile_is_not_claimed_from_a_leased_lane)
 {
-	hold_meanwhile(PG_CLAIM_LANES);
+	hold_meanwhile(&pr_sql_claim_lanes);
 }
 
 LANE_TEST(D6_message_held_meanwhile_is_not_claimed_by_scan_without_blockers)
 {
-	hold_meanwhile(PG_CLAIM_PLAIN);
+	hold_meanwhile(&pr_sql_claim_lanes_unblocked);
 }
 
 LANE_TEST(D6_message_held_meanwhile_is_not_claimed_by_fast_path)
 {
-	hold_meanwhile(PG_CLAIM_FAST);
+	hold_meanwhile(&pr_sql_claim_lanes_fast);
 }
 
 static size_t claim_from_few(void)
@@ -450,7 +450,7 @@ static size_t claim_from_few(void)
 /* If there is more than a fast path expects, it is claimed without another wait. */
 LANE_TEST(D3_fast_path_fills_a_batch_if_it_finds_enough)
 {
-	CHECK_INT(claim_from_few(), 0); /* into all of them, for the floors */
+	CHECK_INT(claim_from_few(), 0); /* a scan of all lanes, for the low-water marks */
 	put_some(10, NULL);
 	CHECK_INT(claim_from_few(), 10);
 	CHECK(!pgsql_store(store)->blocked);
@@ -460,7 +460,7 @@ LANE_TEST(D3_fast_path_fills_a_batch_if_it_finds_enough)
 	put_some(30, NULL);
 	CHECK_INT(claim_from_few(), 10);
 	CHECK_INT(claim_from_few(), 10);
-	CHECK(pgsql_store(store)->slots[0][PG_CLAIM_FAST].prepared);
+	CHECK(is_prepared(store, &pr_sql_claim_lanes_fast));
 }
 
 LANE_TEST(D8_fast_path_respects_the_byte_limit)
@@ -470,7 +470,7 @@ LANE_TEST(D8_fast_path_respects_the_byte_limit)
 	    "INSERT INTO postroom_outbox (topic, payload, body) "
 	    "SELECT 't', 'null', decode(repeat('00', 300000), 'hex') FROM generate_series(1, 5)");
 	CHECK_INT(claim_from_few(), 3);
-	CHECK(pgsql_store(store)->slots[0][PG_CLAIM_FAST].prepared);
+	CHECK(is_prepared(store, &pr_sql_claim_lanes_fast));
 }
 
 /* Its row is not where it was seen: then it is leased all the same, or left. */
@@ -486,7 +486,7 @@ LANE_TEST(C3_fast_path_claims_only_leased_lanes_if_a_lane_is_rewritten)
 	pgsql_store(claimer.by)->no_blockers = pgsql_store(claimer.by)->fast_path = true;
 	put_some(4, NULL);
 	start_claimer(&claimer, PG_PATH_LANES);
-	CHECK(pgsql_store(claimer.by)->slots[0][PG_CLAIM_FAST].prepared);
+	CHECK(is_prepared(claimer.by, &pr_sql_claim_lanes_fast));
 	sql(app, "UPDATE postroom_lanes SET low_water_seq = low_water_seq WHERE lane %% 2 = 0");
 	count = end_claimer(&claimer);
 	CHECK(count >= 2);

@@ -86,11 +86,11 @@ LANE_TEST(A1_one_short_statement_settles_batch_in_any_order)
 	CHECK_INT(postroom_ack(store, batch, items_of(batch, 9), 9), POSTROOM_OK);
 	postroom_batch_free(batch);
 	CHECK_INT(rows("delivered"), 9);
-	CHECK(pgsql_store(store)->slots[0][PG_SETTLE_DELIVERED_KEEP].prepared);
-	CHECK(!pgsql_store(store)->slots[0][PG_SETTLE_LANES_KEEP].prepared);
+	CHECK(is_prepared(store, &pr_sql_settle_delivered_lanes_to_history));
+	CHECK(!is_prepared(store, &pr_sql_settle_lanes_to_history));
 }
 
-/* Where a message was, another may stand when it is settled. */
+/* The ctid of a message may belong to another one when it is settled. */
 LANE_TEST(A2_row_that_reuses_a_ctid_is_not_settled)
 {
 	postroom_batch *batch;

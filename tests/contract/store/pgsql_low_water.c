@@ -344,7 +344,6 @@ static void take_turn(struct postroom_batch *now, struct postroom_batch *next, b
 LANE_TEST(D3_fast_path_reads_only_lanes_with_messages)
 {
 	struct postroom_batch batches[2] = { 0 };
-	struct pgsql_store *scope_low_water = pgsql_store(store);
 
 	take_turn(&batches[1], &batches[0], false);
 	CHECK_INT(batches[0].count, 2);
@@ -353,13 +352,13 @@ LANE_TEST(D3_fast_path_reads_only_lanes_with_messages)
 
 		take_turn(now, next, false);
 		CHECK_INT(next->count, 2);
-		CHECK(scope_low_water->slots[0][PG_CLAIM_FAST].prepared);
+		CHECK(is_prepared(store, &pr_sql_claim_lanes_fast));
 	}
 	pr_batch_release(&batches[0]);
 	pr_batch_release(&batches[1]);
 }
 
-/* Then a lane is left alone until all have been looked at: what is below comes first. */
+/* Then a lane is left alone until all have been scanned: what is below comes first. */
 LANE_TEST(D6_fast_path_skips_nothing_below_lowered_mark)
 {
 	struct postroom_batch none = { 0 }, next = { 0 };
@@ -371,7 +370,7 @@ LANE_TEST(D6_fast_path_skips_nothing_below_lowered_mark)
 	sql(app, "INSERT INTO postroom_outbox (seq, topic, payload) SELECT seq + 1024, 't', '3' "
 		 "FROM postroom_outbox");
 	take_turn(&none, &next, false);
-	CHECK(pgsql_store(store)->slots[0][PG_CLAIM_FAST].prepared);
+	CHECK(is_prepared(store, &pr_sql_claim_lanes_fast));
 	CHECK_INT(next.count, 0);
 	take_turn(&none, &next, true);
 	CHECK_INT(next.count, 8);
@@ -395,7 +394,7 @@ static void meet_blockers(bool all)
 	take_turn(&batches[1], &batches[0], all);
 	take_turn(&batches[0], &batches[1], all);
 	CHECK(scope_low_water->fast_path);
-	CHECK(scope_low_water->slots[0][all ? PG_CLAIM_PLAIN : PG_CLAIM_FAST].prepared);
+	CHECK(is_prepared(store, all ? &pr_sql_claim_lanes_unblocked : &pr_sql_claim_lanes_fast));
 	sql(app, "INSERT INTO postroom_outbox (topic, payload, key, attempts, claims, state, "
 		 "next_attempt_at) "
 		 "VALUES ('t', '1', 'a', 1, 1, 'scheduled', now() + interval '1 hour')");
@@ -441,8 +440,8 @@ LANE_TEST(D6_every_scan_respects_blockers)
 		      scope_low_water->blockers_until_us < INT64_MAX);
 		scope_low_water->blockers_until_us = INT64_MAX;
 	}
-	CHECK(!scope_low_water->slots[0][PG_CLAIM_PLAIN].prepared);
-	CHECK(!scope_low_water->slots[0][PG_CLAIM_FAST].prepared);
+	CHECK(!is_prepared(store, &pr_sql_claim_lanes_unblocked));
+	CHECK(!is_prepared(store, &pr_sql_claim_lanes_fast));
 	pr_batch_release(&batches[0]);
 	pr_batch_release(&batches[1]);
 }
@@ -458,7 +457,7 @@ static void meet_early(bool all)
 		 "WHERE payload = '3'");
 	take_turn(&batches[0], &batches[1], all);
 	CHECK_INT(batches[1].count, 2);
-	CHECK(pgsql_store(store)->slots[0][all ? PG_CLAIM_PLAIN : PG_CLAIM_FAST].prepared);
+	CHECK(is_prepared(store, all ? &pr_sql_claim_lanes_unblocked : &pr_sql_claim_lanes_fast));
 	CHECK(!pgsql_store(store)->no_blockers && !pgsql_store(store)->fast_path);
 	CHECK_STR(state_of("3"), "ready");
 	take_turn(&batches[1], &batches[0], all);
@@ -489,7 +488,7 @@ LANE_TEST(C8_lanes_with_distant_low_water_marks_are_read_one_by_one)
 	take_turn(&batches[0], &batches[1], false);
 	CHECK_INT(batches[1].count, 2);
 	CHECK(pgsql_store(store)->fast_path);
-	CHECK(!pgsql_store(store)->slots[0][PG_CLAIM_FAST].prepared);
+	CHECK(!is_prepared(store, &pr_sql_claim_lanes_fast));
 	pr_batch_release(&batches[0]);
 	pr_batch_release(&batches[1]);
 }

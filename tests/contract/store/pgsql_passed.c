@@ -135,7 +135,7 @@ LANE_TEST(D6_fast_path_claims_nothing_past_late_commit_of_passed_producer)
 	PUT(.topic = "t", .key = "b", .payload = "1");
 	batch = claim_as_busy();
 	CHECK_INT(batch.count, 1);
-	CHECK(pgsql_store(store)->slots[0][PG_CLAIM_FAST].prepared);
+	CHECK(is_prepared(store, &pr_sql_claim_lanes_fast));
 	CHECK(pgsql_store(store)->fast_path);
 	pr_batch_release(&batch);
 	commit(producer);

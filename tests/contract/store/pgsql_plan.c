@@ -146,7 +146,7 @@ static void check_passes(const char *topic)
 	postroom_store *watched = open_watched();
 	long most;
 
-	/* On a slow machine there would be looks for floors among them. */
+	/* On a slow machine, scans for low-water marks would be among them. */
 	pgsql_store(watched)->raise_due_us = INT64_MAX;
 	make_passes(watched, topic);
 	if (pgsql_store(watched)->kind == PR_LEASE_ROW) {
@@ -155,7 +155,7 @@ static void check_passes(const char *topic)
 		CHECK_MSG(times("Index Scan using postroom_outbox_pkey ") == PASSES * 3, "%s",
 			  pr_buf_text(&plans));
 	}
-	/* By lane, what is in flight stands beside what of it has failed. */
+	/* By lane, messages in flight are beside failed ones. */
 	most = pgsql_store(watched)->kind == PR_LEASE_ROW ? BATCH : 2 * BATCH;
 	check_short("actual rows=", most);
 	check_short("Rows Removed by Filter: ", most);

@@ -28,7 +28,7 @@ PGSQL_TEST(E6_sql_function_accepts_every_argument_by_name)
 	CHECK_INT(time_of(app, "updated_at", "true"), time_of(app, "created_at", "true"));
 }
 
-/* A new version of the system's locales would leave them in another order than it looks for. */
+/* A new version of the system's locales would leave them in another order than the one that it expects. */
 PGSQL_TEST(U1_no_index_depends_on_a_locale)
 {
 	CHECK_STR(text(app,

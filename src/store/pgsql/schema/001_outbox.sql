@@ -37,7 +37,7 @@ CREATE DOMAIN {schema}postroom_payload AS jsonb
 CREATE DOMAIN {schema}postroom_body AS bytea
 	CONSTRAINT "body: 64 MiB at most" CHECK (octet_length(VALUE) <= 67108864);
 -- E8: 64 KiB, which may grow a little when printed. The path is strict, because a
--- lax one looks into arrays: {"a": ["b"]} would pass. jsonb escapes control characters, and
+-- lax one descends into arrays: {"a": ["b"]} would pass. jsonb escapes control characters, and
 -- nothing else but quotes and backslashes; escaped backslashes are removed first.
 CREATE DOMAIN {schema}postroom_headers AS jsonb
 	CONSTRAINT "headers: strings without control characters, 64 KiB at most"
@@ -449,7 +449,7 @@ BEGIN
 			RETURN;
 		END IF;
 	END LOOP;
-	RAISE EXCEPTION 'postroom_enqueue: the dedupe key comes and goes; try again'
+	RAISE EXCEPTION 'postroom_enqueue: other transactions keep adding and removing the dedupe key; retry'
 		USING ERRCODE = 'serialization_failure';
 END $$;
 
@@ -588,7 +588,7 @@ BEGIN
 			RETURN;
 		END IF;
 	END LOOP;
-	RAISE EXCEPTION 'postroom_inbox_submit: the command comes and goes; try again'
+	RAISE EXCEPTION 'postroom_inbox_submit: other transactions keep adding and removing the command; retry'
 		USING ERRCODE = 'serialization_failure';
 END $$;
 

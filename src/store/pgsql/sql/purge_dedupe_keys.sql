@@ -4,11 +4,11 @@
 -- :exclusive boolean
 -- :older_than_ms bigint
 -- :limit int
-WITH turn AS MATERIALIZED (
-	SELECT CASE WHEN :exclusive THEN pg_try_advisory_xact_lock(1886351221) ELSE true END AS mine
+WITH lock AS MATERIALIZED (
+	SELECT CASE WHEN :exclusive THEN pg_try_advisory_xact_lock(1886351221) ELSE true END AS granted
 ), old AS MATERIALIZED (
 	SELECT ctid FROM {schema}postroom_dedupe AS t
-	WHERE (SELECT mine FROM turn)
+	WHERE (SELECT granted FROM lock)
 		AND (SELECT true FROM {schema}postroom_outbox AS o WHERE o.namespace = t.namespace
 			AND o.topic = t.topic AND o.dedupe_key = t.dedupe_key LIMIT 1) IS NULL
 		AND created_at <= (SELECT CASE WHEN :older_than_ms > 0
