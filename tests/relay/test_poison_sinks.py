@@ -107,7 +107,7 @@ def enqueue(postroom, poison, topic='good'):
 
 def drain_with_traffic(postroom, poison, topic, *options):
     """Delivers all, and gives the log. Others keep coming until the poison messages are dead: when nothing is delivered any more,
-    they cannot be told from an outage."""
+    they look like an outage."""
     log = os.path.join(postroom.cwd, 'log')
     arguments = ('relay', '--drain', *options)
     with open(log, 'wb') as file:
