@@ -216,7 +216,7 @@ def P1_unread_large_answers_have_a_limit_together(postroom):
         connection.sendall(b'GET /api/v1/outbox/%s HTTP/1.1\r\n' % id.encode() + HOST + b'\r\n')
         heads.append(connection.recv(12))
         held.append(connection)
-    # The first ones, which stay unread, are closed after some seconds, which makes room again.
+    # The server closes unread connections after some seconds, which makes room again.
     assert heads[0] == b'HTTP/1.1 200' and b'HTTP/1.1 503' in heads, heads
     assert admin.get('/api/v1/stats')['pending'] == 1
     grown = memory(admin) - before
