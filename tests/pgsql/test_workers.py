@@ -349,6 +349,18 @@ def C6_claim_is_limited_to_its_scope(leased, caller):
     assert payloads('') == []
 
 
+def S1_functions_do_not_depend_on_the_session(leased, caller):
+    leased.enqueue('a_b', '1')
+    leased.enqueue('axb', '2')
+    leased.enqueue('a\\b', '3', '--key', 'k')
+    for setting in ('search_path = pg_catalog', 'standard_conforming_strings = off', "default_text_search_config = 'simple'",
+                    'enable_indexscan = off', "DateStyle = 'German'", "IntervalStyle = 'iso_8601'"):
+        caller.sql(f'SET {setting}')
+    claim = lambda topic: [row[1] for row in caller.sql(
+        'SELECT id, payload FROM public.postroom_claim(%s, topic => %s)', caller.id, topic)]
+    assert claim('a_*') == [1] and claim('*\\b') == [3] and claim('*') == [2]
+
+
 def I5_attempts_are_exact_with_many_workers(leased, caller, sql):
     """Every claim counts once, every release takes one back, and no fencing token is given twice."""
     put(leased, *[f'{key}{n}' for n in range(6) for key in 'abcdefgh-'])
