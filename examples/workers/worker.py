@@ -19,7 +19,8 @@ def deliver(topic, key, payload):
 def work(sql, worker):
     """Delivers a batch; how many messages it had."""
     start, failed, untried = time.monotonic(), set(), []
-    sql.execute('SELECT id, claims, topic, key, payload FROM postroom_claim(%s, 10, %s)', (worker, f'{LEASE} s'))
+    sql.execute('SELECT id, claims, topic, key, payload FROM postroom_claim(%s, 10, %s)',
+                (worker, f'{LEASE} s'))
     for id, claims, topic, key, payload in (messages := sql.fetchall()):
         # Never behind a failed message of its key, nor when the lease may end during the attempt.
         if key in failed or time.monotonic() - start > LEASE / 2:
@@ -28,12 +29,15 @@ def work(sql, worker):
         try:
             deliver(topic, key, payload)
         except Exception as error:
-            sql.execute('SELECT postroom_nack(%s, %s, %s, %s)', (worker, id, claims, str(error)))
+            sql.execute('SELECT postroom_nack(%s, %s, %s, %s)',
+                        (worker, id, claims, str(error)))
             failed.add(key or id)
         else:
-            sql.execute('SELECT postroom_ack(%s, %s::uuid[], %s)', (worker, [id], [claims]))
+            sql.execute('SELECT postroom_ack(%s, %s::uuid[], %s)',
+                        (worker, [id], [claims]))
     if untried:
-        sql.execute('SELECT postroom_release(%s, %s::uuid[], %s)', (worker, *map(list, zip(*untried))))
+        sql.execute('SELECT postroom_release(%s, %s::uuid[], %s)',
+                    (worker, *map(list, zip(*untried))))
     return len(messages)
 
 

@@ -39,7 +39,8 @@ class Versions:
         self.sql(f"INSERT INTO postroom_outbox (topic, payload) VALUES ('plain', '{payload}')")
 
     def ledger(self):
-        return [row[0] for row in self.sql('SELECT name FROM postroom_migrations ORDER BY version')]
+        return [f'{version:03}_{name}' for version, name in
+                self.sql('SELECT version, name FROM postroom_migrations ORDER BY version')]
 
     def delivered(self):
         path = self.cwd / 'out'

@@ -305,7 +305,7 @@ def C7_worker_takes_over_the_lanes_of_a_killed_relay(postroom, sql):
     worker.connection.close()
 
 
-def C4_open_claim_blocks_nobody_and_leaves_nothing_when_rolled_back(leased, caller, sql):
+def C4_open_claim_blocks_no_other_worker_and_can_be_rolled_back(leased, caller, sql):
     put(leased, 'a1', 'a2', '-3')
     caller.connection.autocommit = False
     first = caller.claim('max_messages => 1')
@@ -349,7 +349,19 @@ def C6_claim_is_limited_to_its_scope(leased, caller):
     assert payloads('') == []
 
 
-def I5_attempts_are_exact_with_many_workers(leased, caller, sql):
+def S1_functions_do_not_depend_on_the_session(leased, caller):
+    leased.enqueue('a_b', '1')
+    leased.enqueue('axb', '2')
+    leased.enqueue('a\\b', '3', '--key', 'k')
+    for setting in ('search_path = pg_catalog', 'standard_conforming_strings = off', "default_text_search_config = 'simple'",
+                    'enable_indexscan = off', "DateStyle = 'German'", "IntervalStyle = 'iso_8601'"):
+        caller.sql(f'SET {setting}')
+    claim = lambda topic: [row[1] for row in caller.sql(
+        'SELECT id, payload FROM public.postroom_claim(%s, topic => %s)', caller.id, topic)]
+    assert claim('a_*') == [1] and claim('*\\b') == [3] and claim('*') == [2]
+
+
+def C2_attempts_are_exact_with_many_workers(leased, caller, sql):
     """Every claim counts once, every release takes one back, and no fencing token is given twice."""
     put(leased, *[f'{key}{n}' for n in range(6) for key in 'abcdefgh-'])
     counted, tokens, failures = [], [], []  # of (id, 1 or -1)
@@ -394,7 +406,7 @@ def I5_attempts_are_exact_with_many_workers(leased, caller, sql):
     assert dict(sql('SELECT id::text, attempts FROM postroom_messages')) == dict(expected)
 
 
-def I7_sweep_of_workers_unblocks_stranded_messages(leased, caller, sql):
+def D6_sweep_of_workers_unblocks_stranded_messages(leased, caller, sql):
     put(leased, 'a1', 'a2')
     sql("UPDATE postroom_outbox SET state = 'held'")
     assert caller.claim() == []

@@ -54,7 +54,7 @@ END $$;
 -- Only '*' is special in a pattern.
 CREATE FUNCTION {schema}postroom_worker_pattern(topic text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-SELECT replace(regexp_replace(topic, '([\\%_])', '\\\1', 'g'), '*', '%')
+SELECT replace(regexp_replace(topic, E'([\\\\%_])', E'\\\\\\1', 'g'), '*', '%')
 $$;
 
 -- R1: doubles from a second to five minutes; equal jitter.
