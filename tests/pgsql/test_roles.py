@@ -191,7 +191,7 @@ def S1_sql_worker_role_claims_and_settles_and_inserts_no_message(roles, unmigrat
     wait_until(drain, 'all to be delivered')
     worker.may_not(*NOT_ITS_BUSINESS, "INSERT INTO postroom_outbox (topic, payload) VALUES ('t', '1')",
                    "UPDATE postroom_outbox SET payload = '1'", "UPDATE postroom_outbox SET topic = 'x'",
-                   "UPDATE postroom_lanes SET lease = 'row'",
+                   "UPDATE postroom_lanes SET lease = 'row'", 'UPDATE postroom_lanes SET low_water_seq = 0',
                    'SELECT * FROM postroom_history', 'DELETE FROM postroom_history', 'SELECT * FROM postroom_inbox',
                    f"SELECT postroom_inbox_claim('{id}', 'h')")
 

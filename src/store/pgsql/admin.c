@@ -32,7 +32,7 @@ static void put_retry(struct pr_query *query, const postroom_filter *filter, int
 	bool inbox = filter->table == POSTROOM_INBOX;
 
 	pr_query_put(query, "WITH dead AS MATERIALIZED (SELECT ");
-	pr_query_put(query, inbox ? "ctid AS place" : "id AS place");
+	pr_query_put(query, inbox ? "ctid AS target" : "id AS target");
 	pr_query_put(query, ", seq FROM {schema}{table} WHERE status = 'dead'");
 	pr_query_filter(query, filter, pr_pgsql_words(filter), "updated_at");
 	pr_query_number(query,
@@ -40,13 +40,13 @@ static void put_retry(struct pr_query *query, const postroom_filter *filter, int
 				" ORDER BY id LIMIT @::int FOR UPDATE SKIP LOCKED), ",
 			limit);
 	pr_query_put(query,
-		     "numbered AS MATERIALIZED (SELECT place, nextval('{schema}{table}_seq_seq') AS seq "
+		     "numbered AS MATERIALIZED (SELECT target, nextval('{schema}{table}_seq_seq') AS seq "
 		     "FROM (SELECT * FROM dead ORDER BY seq) AS dead) "
 		     "UPDATE {schema}{table} AS t SET seq = numbered.seq, status = 'pending', "
 		     "attempts = 0, next_attempt_at = clock_timestamp(), "
 		     "updated_at = clock_timestamp(), state = ");
-	pr_query_put(query, inbox ? "'scheduled' FROM numbered WHERE t.ctid = numbered.place" :
-				    "'ready' FROM numbered WHERE t.id = ANY (ARRAY[numbered.place])");
+	pr_query_put(query, inbox ? "'scheduled' FROM numbered WHERE t.ctid = numbered.target" :
+				    "'ready' FROM numbered WHERE t.id = ANY (ARRAY[numbered.target])");
 }
 
 int pr_pgsql_retry(struct postroom_store *base, const postroom_filter *filter, int32_t limit,
@@ -112,8 +112,8 @@ static int purge_old(struct pgsql_store *store, const struct old *old, const str
 				     "'' AS handler, id::text AS id, claims");
 	pr_query_put(&query,
 		     "), forgotten AS (DELETE FROM {schema}postroom_attempts AS a "
-		     "WHERE a.ctid = ANY (ARRAY(SELECT b.place FROM gone AS g CROSS JOIN LATERAL "
-		     "(SELECT b.ctid AS place FROM {schema}postroom_attempts AS b "
+		     "WHERE a.ctid = ANY (ARRAY(SELECT b.row_ctid FROM gone AS g CROSS JOIN LATERAL "
+		     "(SELECT b.ctid AS row_ctid FROM {schema}postroom_attempts AS b "
 		     "WHERE b.handler_name = g.handler AND b.id = g.id OFFSET 0) AS b "
 		     "WHERE g.claims > 0))) SELECT count(*) FROM gone");
 	result = pr_pgsql_ask(store, pr_filter_table(filter), &query,

@@ -221,7 +221,7 @@ static void report_wrong_schema(struct pgsql_inspection *in, const struct pr_err
 	}
 }
 
-/* The role may not even look at the tables: it is not known whether they fit. */
+/* The role may not read the tables: it is not known whether they are up to date. */
 static void report_refusal(struct pgsql_inspection *in, const struct pr_err *err)
 {
 	in->unreadable = "This role may not read the tables.";

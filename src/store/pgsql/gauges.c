@@ -16,12 +16,6 @@
 #define DOING "collecting figures"
 
 #define OUTBOX "FROM {schema}postroom_outbox WHERE "
-#define INBOX "FROM {schema}postroom_inbox WHERE "
-
-/* When something became due, and its age counts from: what was claimed before is as old as it is. */
-#define SINCE                                                                                      \
-	"CASE WHEN claims > 0 THEN created_at WHEN next_attempt_at <= clock_timestamp() "          \
-	"THEN greatest(created_at, next_attempt_at) END"
 
 /*
  * Ready messages without, and with, a key; in lanes one index has both. In no
@@ -33,25 +27,6 @@ static const struct state {
   keyed = { "postroom_outbox_keyed", "key IS NOT NULL AND state = 'ready' AND status = 'pending'" },
   in_lanes = { "postroom_outbox_lane", "state = 'ready' AND status = 'pending'" },
   dead = { "postroom_outbox_dead", "status = 'dead'" };
-static const char oldest_unkeyed[] =
-	"SELECT " PG_TIME("greatest(created_at, next_attempt_at)") " " OUTBOX
-	"key IS NULL AND state = 'ready' AND status = 'pending' AND $1::bigint > 0 "
-	"ORDER BY next_attempt_at, seq LIMIT 1";
-/* The first of each lane, from its low-water mark on. */
-#define OLDEST_OF_LANES(which)                                                                     \
-	"SELECT " PG_TIME("min(greatest(o.created_at, o.next_attempt_at))") " FROM "               \
-	PG_ALL_LANES " AS l CROSS JOIN LATERAL (SELECT created_at, next_attempt_at "               \
-	"FROM {schema}postroom_outbox AS o WHERE " PG_LANE_OF("o.") " = l.lane "                   \
-	"AND o.seq >= l.start_seq AND " which "o.state = 'ready' AND o.status = 'pending' "                  \
-	"AND $1::bigint > 0 ORDER BY o.seq LIMIT 1) AS o"
-static const char oldest_keyed[] = OLDEST_OF_LANES("o.key IS NOT NULL AND ");
-static const char oldest_in_lanes[] = OLDEST_OF_LANES("");
-/* The indexes have no times: these read the rows. */
-#define FIRST_DEATH(rows, order)                                                                   \
-	"SELECT " PG_TIME("min(updated_at)") " FROM (SELECT updated_at " rows                      \
-	"status = 'dead' ORDER BY " order " LIMIT $1::bigint) AS d"
-static const char first_death[] = FIRST_DEATH(OUTBOX, "id");
-static const char first_inbox_death[] = FIRST_DEATH(INBOX, "seq");
 
 struct collecting {
 	struct pgsql_store *store;
@@ -166,11 +141,12 @@ static int collect_ready(struct collecting *collecting)
 		if (status < 0)
 			return status;
 		add(collecting, &ready, more);
-		status = read_numbers(collecting, oldest_unkeyed, numbers);
+		status = read_gauge(collecting, &pr_sql_gauge_oldest_unkeyed, numbers);
 		note_since(&collecting->since_us, numbers[0]);
 	}
 	if (status >= 0)
-		status = read_numbers(collecting, lanes ? oldest_in_lanes : oldest_keyed, numbers);
+		status = read_gauge(collecting, lanes ? &pr_sql_gauge_oldest_in_lanes :
+							&pr_sql_gauge_oldest_keyed, numbers);
 	if (status < 0)
 		return status;
 	note_since(&collecting->since_us, numbers[0]);
@@ -190,14 +166,15 @@ static int64_t share_of_cap(const struct collecting *collecting)
 }
 
 /* Since when there are dead letters, unless there are more than a share of the cap. */
-static int collect_deaths(struct collecting *collecting, const char *sql, int64_t count, int64_t *ret)
+static int collect_deaths(struct collecting *collecting, const struct pgsql_sql *sql,
+			  int64_t count, int64_t *ret)
 {
 	int64_t numbers[5];
 	int status;
 
 	if (count == 0 || count > share_of_cap(collecting))
 		return POSTROOM_OK;
-	status = read_numbers(collecting, sql, numbers);
+	status = read_gauge(collecting, sql, numbers);
 	if (status >= 0)
 		*ret = numbers[0];
 	return status;
@@ -230,7 +207,8 @@ static int collect_outbox(struct collecting *collecting)
 	if (status < 0)
 		return status;
 	add(collecting, &gauges->dead, numbers[0]);
-	return collect_deaths(collecting, first_death, gauges->dead, &gauges->dead_since_us);
+	return collect_deaths(collecting, &pr_sql_gauge_first_death, gauges->dead,
+			      &gauges->dead_since_us);
 }
 
 static int collect_inbox(struct collecting *collecting)
@@ -260,67 +238,32 @@ static int collect_inbox(struct collecting *collecting)
 	}
 	if (status < 0)
 		return status;
-	return collect_deaths(collecting, first_inbox_death, gauges->inbox_dead,
+	return collect_deaths(collecting, &pr_sql_gauge_inbox_first_death, gauges->inbox_dead,
 			      &gauges->inbox_dead_since_us);
 }
 
-/* Of each state as many rows as the share allows, by topic. */
-#define SAMPLE(state, columns, condition, order)                                                   \
-	"(SELECT '" state "' AS state, " columns " " condition " ORDER BY " order                  \
-	" LIMIT $1::bigint)"
-#define OUTBOX_COLUMNS "namespace, topic, attempts, claims, created_at, next_attempt_at"
-#define INBOX_COLUMNS "NULL::text, handler_name, attempts, claims, created_at, next_attempt_at"
-#define BY_TOPIC                                                                                   \
-	"SELECT namespace, topic, count(*) FILTER (WHERE state = 'p'), "                           \
-	"count(*) FILTER (WHERE state = 'l'), "                                                    \
-	"count(*) FILTER (WHERE state = 'p' AND attempts > 0), "                                   \
-	"count(*) FILTER (WHERE state = 'd'), " PG_TIME("min(CASE WHEN state = 'l' "               \
-	"THEN created_at WHEN state = 'p' THEN " SINCE " END)") ", "                               \
-	PG_TIME("clock_timestamp()") ", sum(count(*)) OVER () FROM ("
-#define BY_TOPIC_END                                                                               \
-	") AS sample(state, namespace, topic, attempts, claims, created_at, next_attempt_at) "     \
-	"GROUP BY 1, 2 ORDER BY count(*) DESC, 1, 2 LIMIT $2::int"
-
-static const char outbox_topics[] = BY_TOPIC
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state = 'ready' AND key IS NULL AND status = 'pending'",
-	       "next_attempt_at, seq") " UNION ALL "
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state = 'ready' AND key IS NOT NULL AND status = 'pending'",
-	       PG_LANE_OF("") ", seq") " UNION ALL "
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state IN ('scheduled', 'delayed') AND status = 'pending'",
-	       "next_attempt_at, seq") " UNION ALL "
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state = 'held' AND status = 'pending'",
-	       "key, topic, namespace, seq") " UNION ALL "
-	SAMPLE("l", OUTBOX_COLUMNS, OUTBOX "status = 'processing'", "locked_until") " UNION ALL "
-	SAMPLE("d", OUTBOX_COLUMNS, OUTBOX "status = 'dead'", "id DESC") BY_TOPIC_END;
-static const char outbox_topics_of_lanes[] = BY_TOPIC
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state = 'ready' AND status = 'pending'",
-	       PG_LANE_OF("") ", seq") " UNION ALL "
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state IN ('scheduled', 'delayed') AND status = 'pending'",
-	       "next_attempt_at, seq") " UNION ALL "
-	SAMPLE("p", OUTBOX_COLUMNS, OUTBOX "state = 'held' AND status = 'pending'",
-	       "key, topic, namespace, seq") " UNION ALL "
-	SAMPLE("l", OUTBOX_COLUMNS, OUTBOX "status = 'processing'", "locked_until") " UNION ALL "
-	SAMPLE("d", OUTBOX_COLUMNS, OUTBOX "status = 'dead'", "id DESC") BY_TOPIC_END;
-static const char inbox_handlers[] = BY_TOPIC
-	SAMPLE("p", INBOX_COLUMNS, INBOX "state IN ('scheduled', 'delayed') AND status = 'pending'",
-	       "namespace, next_attempt_at, seq") " UNION ALL "
-	SAMPLE("p", INBOX_COLUMNS, INBOX "state = 'held' AND status = 'pending'",
-	       "key, topic, namespace, seq") " UNION ALL "
-	SAMPLE("l", INBOX_COLUMNS, INBOX "status = 'active'", "locked_until") " UNION ALL "
-	SAMPLE("d", INBOX_COLUMNS, INBOX "status = 'dead'", "seq DESC") BY_TOPIC_END;
-
-static int collect_topics(struct collecting *collecting, postroom_table table, const char *sql,
+static int collect_topics(struct collecting *collecting, postroom_table table,
 			  pr_topic_gauges_fn fn, void *context)
 {
-	PR_CLEANUP_QUERY struct pr_query query = { .mark = '$' };
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pr_gauges *gauges = collecting->gauges;
+	struct pgsql_params params = { 0 };
+	const struct pgsql_sql *sql;
 	int64_t seen = 0;
 
-	pr_query_put(&query, sql);
-	query.values[query.count++].number = share_of_cap(collecting);
-	query.values[query.count++].number = PR_GAUGES_TOPICS;
-	result = pr_pgsql_ask(collecting->store, NULL, &query, DOING, collecting->err);
+	if (table == POSTROOM_INBOX) {
+		sql = &pr_sql_gauge_handlers;
+		pr_sql_bind_gauge_handlers(&params, share_of_cap(collecting), PR_GAUGES_TOPICS);
+	} else if (collecting->store->kind == PR_LEASE_LANE) {
+		sql = &pr_sql_gauge_topics_by_lane;
+		pr_sql_bind_gauge_topics_by_lane(&params, share_of_cap(collecting),
+						 PR_GAUGES_TOPICS);
+	} else {
+		sql = &pr_sql_gauge_topics_by_row;
+		pr_sql_bind_gauge_topics_by_row(&params, share_of_cap(collecting),
+						PR_GAUGES_TOPICS);
+	}
+	result = pr_sql_run(collecting->store, sql, &params, collecting->err);
 	if (!result)
 		return collecting->err->status;
 	for (int row = 0; row < PQntuples(result); row++) {
@@ -350,16 +293,14 @@ static int collect_topics(struct collecting *collecting, postroom_table table, c
 
 static int collect_all(struct collecting *collecting, pr_topic_gauges_fn fn, void *context)
 {
-	bool lanes = collecting->store->kind == PR_LEASE_LANE;
 	int status = collect_outbox(collecting);
 
 	if (status >= 0)
 		status = collect_inbox(collecting);
 	if (status >= 0 && fn)
-		status = collect_topics(collecting, POSTROOM_OUTBOX,
-					lanes ? outbox_topics_of_lanes : outbox_topics, fn, context);
+		status = collect_topics(collecting, POSTROOM_OUTBOX, fn, context);
 	if (status >= 0 && fn)
-		status = collect_topics(collecting, POSTROOM_INBOX, inbox_handlers, fn, context);
+		status = collect_topics(collecting, POSTROOM_INBOX, fn, context);
 	return status;
 }
 

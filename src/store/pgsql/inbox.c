@@ -4,7 +4,7 @@
  * (N2, N3).
  *
  * 1. Accepting begins, commits and rolls back nothing, opens no savepoint, and
- *    keeps nothing in the session. It writes first and looks afterwards: the
+ *    keeps nothing in the session. It writes first and reads afterwards: the
  *    primary key makes parallel duplicates wait for each other's outcome.
  * 2. A conflict does not prove that a committed row exists: if an insert conflicts and then finds
  *    no row, it is repeated, a bounded number of times.
@@ -17,7 +17,7 @@
 
 #define TRIES 50
 
-/* POSTROOM_OK, or POSTROOM_DUPLICATE when the place was taken. */
+/* POSTROOM_OK, or POSTROOM_DUPLICATE if there is a row with this id. */
 static int write_entry(struct pgsql_box *box, const struct pr_entry *entry, struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;

@@ -49,7 +49,7 @@ struct arriving {
 	struct pr_incoming_event *incoming_events;
 	size_t count;
 	int *dispositions; /* what each was written as; KNOWN: not at all */
-	bool *met;  /* which of them were known before the last look */
+	bool *known; /* which of them were known before the last try */
 	size_t *run; /* for which of them the statement is run */
 	struct pr_statement_parameters *events;
 	struct pgsql_running running;
@@ -193,9 +193,9 @@ static bool must_rescan(const struct arriving *arriving)
 	bool again = false;
 
 	for (size_t i = 0; i < arriving->count; i++) {
-		if (arriving->dispositions[i] != KNOWN || arriving->met[i])
+		if (arriving->dispositions[i] != KNOWN || arriving->known[i])
 			continue;
-		arriving->met[i] = true;
+		arriving->known[i] = true;
 		again |= overtakes(arriving, i);
 	}
 	return again;
@@ -292,10 +292,10 @@ int pr_pgsql_inbox_insert(struct postroom_store *base, const struct pr_inbox_ins
 		arriving.first = i;
 	}
 	arriving.dispositions = reallocarray(NULL, count + 1, sizeof(*arriving.dispositions));
-	arriving.met = calloc(count + 1, sizeof(*arriving.met));
+	arriving.known = calloc(count + 1, sizeof(*arriving.known));
 	arriving.run = reallocarray(NULL, count + 1, sizeof(*arriving.run));
 	arriving.events = reallocarray(NULL, count + 1, sizeof(*arriving.events));
-	if (!arriving.dispositions || !arriving.met || !arriving.run || !arriving.events)
+	if (!arriving.dispositions || !arriving.known || !arriving.run || !arriving.events)
 		status = pr_err_nomem(err);
 	if (status >= 0)
 		status = insert_all(store, &arriving, ret_at, err);
@@ -305,7 +305,7 @@ int pr_pgsql_inbox_insert(struct postroom_store *base, const struct pr_inbox_ins
 				    arriving.dispositions[i] == PR_INSERT_PENDING;
 	}
 	free(arriving.dispositions);
-	free(arriving.met);
+	free(arriving.known);
 	free(arriving.run);
 	free(arriving.events);
 	return status;

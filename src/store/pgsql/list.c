@@ -201,7 +201,7 @@ static void put_branch(struct pr_query *query, const char *from, const postroom_
 }
 
 #define FROM "(SELECT id, delivered_at FROM {schema}postroom_outbox AS o WHERE "
-/* In lanes' leases, whose messages look as if they were waiting. */
+/* Messages in flight in lanes are pending in the table. */
 #define NOT_LEASED                                                                                 \
 	" AND NOT EXISTS (SELECT FROM {schema}postroom_lanes AS l WHERE o.state = 'ready' "              \
 	"AND l.lane = " PG_LANE_OF("o.") " AND o.seq = ANY (l.in_flight))"
@@ -355,9 +355,9 @@ static bool has_only_status(const postroom_filter *filter)
 }
 
 /* In flight in lanes, among the pending ones. */
-#define FLYING                                                                                     \
+#define IN_FLIGHT                                                                                     \
 	"(SELECT coalesce(sum(cardinality(in_flight)), 0)::bigint FROM {schema}postroom_lanes)"
-#define MOST "$1::bigint + " FLYING
+#define MOST "$1::bigint + " IN_FLIGHT
 /* Counts entries of one index, and reads no row. */
 #define ENTRIES(condition)                                                                         \
 	"(SELECT FROM {schema}postroom_outbox WHERE " condition " LIMIT " MOST ")"
@@ -385,7 +385,7 @@ static int count_entries(struct pgsql_store *store, const postroom_filter *filte
 	PR_CLEANUP_QUERY struct pr_query query = { .mark = '$' };
 	bool pending = pr_filter_is(filter, "pending");
 	int status = pr_pgsql_load_lease_kind(store, err);
-	int64_t entries, flying;
+	int64_t entries, in_flight;
 
 	if (status < 0)
 		return status;
@@ -394,17 +394,17 @@ static int count_entries(struct pgsql_store *store, const postroom_filter *filte
 			     : !pending			    ? delivered_entries
 			     : store->kind == PR_LEASE_LANE ? lane_entries
 							    : pending_entries);
-	pr_query_put(&query, ") AS arms LIMIT " MOST ") AS capped), " FLYING);
+	pr_query_put(&query, ") AS branches LIMIT " MOST ") AS capped), " IN_FLIGHT);
 	query.values[query.count++].number = cap;
 	result = pr_pgsql_ask(store, NULL, &query, "counting messages", err);
 	if (!result)
 		return err->status;
 	entries = pr_pgsql_number_at(result, 0, 0);
-	flying = pending ? pr_pgsql_number_at(result, 0, 1) : 0;
-	if (entries - flying >= cap)
+	in_flight = pending ? pr_pgsql_number_at(result, 0, 1) : 0;
+	if (entries - in_flight >= cap)
 		*ret = cap;
 	else
-		*ret = flying > 0 ? -1 : entries;
+		*ret = in_flight > 0 ? -1 : entries;
 	return POSTROOM_OK;
 }
 

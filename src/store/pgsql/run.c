@@ -239,26 +239,26 @@ static void step_name(const struct pgsql_step *step, const struct pr_table *tabl
 static bool prepare_step(struct pgsql_store *store, const struct pr_table *table,
 			 const struct pgsql_step *step, const char *doing, struct pr_err *err)
 {
-	struct pgsql_prepared *kept = prepared_of(store, table, step);
+	struct pgsql_prepared *prepared = prepared_of(store, table, step);
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	char name[NAME_SIZE];
 
-	if (!kept->sql)
-		kept->sql = pr_pgsql_sql(store, step->named ? step->named->table : table, step->sql);
-	if (!kept->sql) {
+	if (!prepared->sql)
+		prepared->sql = pr_pgsql_sql(store, step->named ? step->named->table : table, step->sql);
+	if (!prepared->sql) {
 		pr_err_nomem(err);
 		return false;
 	}
-	if (store->pooled || kept->prepared)
+	if (store->pooled || prepared->prepared)
 		return true;
 	step_name(step, table, name);
-	if (!PQsendPrepare(store->conn, name, kept->sql, 0, NULL)) {
+	if (!PQsendPrepare(store->conn, name, prepared->sql, 0, NULL)) {
 		fail_on_connection(store, NULL, doing, err);
 		return false;
 	}
 	result = check_result(store, pr_pgsql_await(store, doing, err), doing, err);
-	kept->prepared = result != NULL;
-	return kept->prepared;
+	prepared->prepared = result != NULL;
+	return prepared->prepared;
 }
 
 static int send_prepared(struct pgsql_store *store, const struct pr_table *table,
@@ -404,23 +404,23 @@ bool pr_pgsql_run_step_by_row(struct pgsql_store *store, const struct pr_table *
 
 int pr_pgsql_end_rows(struct pgsql_store *store, const char *doing, struct pr_err *err)
 {
-	struct pr_err unheard = { 0 };
+	struct pr_err later = { 0 };
 	bool between = true; /* after an error libpq marks the end of the statement by NULL, once */
 	PGresult *end = NULL;
 
 	while (store->conn) {
-		end = pr_pgsql_await(store, doing, &unheard);
+		end = pr_pgsql_await(store, doing, &later);
 		if (end && PQresultStatus(end) == PGRES_PIPELINE_SYNC)
 			break;
-		if (!end && (!between || unheard.status < 0))
+		if (!end && (!between || later.status < 0))
 			break;
 		between = end != NULL;
 		PQclear(end);
 		end = NULL;
 	}
 	if (!end) {
-		if (err->status >= 0 && unheard.status < 0)
-			*err = unheard;
+		if (err->status >= 0 && later.status < 0)
+			*err = later;
 		else if (err->status >= 0)
 			pr_err_set(err, POSTROOM_UNAVAILABLE, "%s: the connection is lost", doing);
 		return store->conn ? drop_connection(store, err->status) : err->status;

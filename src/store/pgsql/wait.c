@@ -11,14 +11,14 @@
  *    without an announcement, an announcement expires, and the relay that
  *    receives a notification clears it. After a spurious wakeup another relay is awake: this one
  *    backs off before it announces a sleep again.
- * 2. Listening comes before announcing, and a look at the table comes after it:
- *    the relay looks once more after each sleep, and its sleeps start short, so
- *    that a transaction which inserted before the announcement and committed
- *    after it is not waited for longer than it has lasted.
- * 3. To announce and to look are one statement, and while no producer enqueues that is
- *    all a sleep costs: where it finds nothing, a claim would find nothing either.
+ * 2. Listening comes before announcing, and a scan of the table comes after it.
+ *    The relay scans again after each sleep, and its sleeps start short. So its wait for a
+ *    transaction that inserted before the announcement and committed after it is at most as
+ *    long as that transaction.
+ * 3. The announcement and the scan are one statement. While no producer enqueues, that is
+ *    all a sleep costs: if it finds nothing, a claim would find nothing either.
  * 4. Behind a pooler there are no notifications: then this is a plain sleep.
- * 5. Every answer drains libpq's notification queue (pr_pgsql_await()), and so does a nap. A
+ * 5. Every answer drains libpq's notification queue (pr_pgsql_await()), and so does a brief sleep. A
  *    busy worker that never sleeps would otherwise collect notifications without limit.
  * 6. A relay clears only its own announcement. If another one has announced a sleep since,
  *    producers keep notifying.
