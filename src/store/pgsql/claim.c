@@ -525,7 +525,7 @@ static int claim_alone(struct postroom_store *base, const struct pr_table *table
 	if (status >= 0 && table->lanes)
 		status = pr_pgsql_load_lease_kind(store, err);
 	if (status >= 0 && table->lanes)
-		status = pr_pgsql_raise_low_water(store, table, &claim->scope, err);
+		status = pr_pgsql_raise_low_water(store, &claim->scope, err);
 	if (status >= 0 && claim->reclaim_expired)
 		status = claim_expired(store, table, claim, batch, err);
 	if (status >= 0 && batch->count == 0 && batch->dead_letter_count == 0)
@@ -667,7 +667,7 @@ int pr_pgsql_settle_and_claim(struct postroom_store *base, const struct pr_table
 	if (status >= 0 && table->lanes && claim->reclaim_expired)
 		status = pr_pgsql_check_lease_kind(store, &lost, err);
 	if (status >= 0 && table->lanes)
-		status = pr_pgsql_raise_low_water(store, table, &claim->scope, err);
+		status = pr_pgsql_raise_low_water(store, &claim->scope, err);
 	if (status >= 0)
 		status = pr_pgsql_begin_settling(store, table, settle->policy, &settling, err);
 	if (status >= 0)

@@ -528,9 +528,8 @@ int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
 	return err->status;
 }
 
-PGresult *pr_pgsql_run_by_page(struct pgsql_store *store, enum pgsql_slot slot,
-			       const struct pr_table *table, const char *sql,
-			       struct pgsql_params *params, const char *doing, struct pr_err *err)
+PGresult *pr_pgsql_run_by_page(struct pgsql_store *store, const struct pr_table *table,
+			       const struct pgsql_step *step, const char *doing, struct pr_err *err)
 {
 	struct pgsql_params no_params = { 0 };
 	struct pgsql_step steps[] = {
@@ -538,7 +537,7 @@ PGresult *pr_pgsql_run_by_page(struct pgsql_store *store, enum pgsql_slot slot,
 		  .sql = "SELECT set_config('enable_indexscan', 'off', true), "
 			 "set_config('enable_bitmapscan', 'on', true)",
 		  .params = &no_params },
-		{ .slot = slot, .sql = sql, .params = params },
+		*step,
 	};
 
 	if (pr_pgsql_run_all(store, table, steps, 2, doing, err) < 0)

@@ -28,10 +28,6 @@ enum pgsql_slot {
 	PG_SETTLE_DELIVERED,
 	PG_SETTLE_DELIVERED_KEEP,
 	PG_RENEW_LANES,
-	PG_OWN_NEAR_ROW,
-	PG_OWN_NEAR_LANE,
-	PG_OWN_FAR_ROW,
-	PG_OWN_FAR_LANE,
 	PG_NEXT_DUE,
 	PG_ANNOUNCE,
 	PG_UNFINISHED,
@@ -217,9 +213,8 @@ int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
  */
 /* Of a failed transaction, too. Outside of one it does nothing. */
 void pr_pgsql_rollback(struct pgsql_store *store);
-PGresult *pr_pgsql_run_by_page(struct pgsql_store *store, enum pgsql_slot slot,
-			       const struct pr_table *table, const char *sql,
-			       struct pgsql_params *params, const char *doing, struct pr_err *err);
+PGresult *pr_pgsql_run_by_page(struct pgsql_store *store, const struct pr_table *table,
+			       const struct pgsql_step *step, const char *doing, struct pr_err *err);
 
 /* Statements that share a round trip. */
 struct pgsql_pipe {
@@ -358,8 +353,7 @@ int pr_pgsql_lease_kind(struct postroom_store *store, const enum pr_lease_kind *
 			enum pr_lease_kind *ret, struct pr_err *err);
 
 /* low_water.c: both do something only when it is due. */
-int pr_pgsql_raise_low_water(struct pgsql_store *store, const struct pr_table *table,
-			  const struct pr_scope *scope, struct pr_err *err);
+int pr_pgsql_raise_low_water(struct pgsql_store *store, const struct pr_scope *scope, struct pr_err *err);
 int pr_pgsql_check_below_low_water(struct pgsql_store *store, struct pr_err *err);
 /* ended: the last scan started below the marks of the lanes, because one that they passed has ended. */
 void pr_pgsql_note_passed_ended(struct pgsql_store *store, bool ended);

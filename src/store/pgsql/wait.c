@@ -281,8 +281,10 @@ int pr_pgsql_unrouted(struct postroom_store *base, const struct pr_table *table,
 		return pr_err_nomem(err);
 	pr_pgsql_number(&params, limit);
 	by_lane = table->lanes && store->kind == PR_LEASE_LANE;
-	result = pr_pgsql_run_by_page(store, by_lane ? PG_UNROUTED_LANE : PG_UNROUTED_ROW, table,
-				      by_lane ? UNROUTED_LANE : UNROUTED_ROW, &params,
+	result = pr_pgsql_run_by_page(store, table,
+				      &(struct pgsql_step){ .slot = by_lane ? PG_UNROUTED_LANE : PG_UNROUTED_ROW,
+							    .sql = by_lane ? UNROUTED_LANE : UNROUTED_ROW,
+							    .params = &params },
 				      "counting messages without a route", err);
 	if (!result)
 		return err->status;
