@@ -197,7 +197,7 @@ static int claim_alone(const struct pgsql_claiming *claiming, struct pr_err *err
 	if (status >= 0 && claiming->table->lanes)
 		status = pr_pgsql_load_lease_kind(store, err);
 	if (status >= 0 && claiming->table->lanes)
-		status = pr_pgsql_raise_low_water(store, claiming->table, &claim->scope, err);
+		status = pr_pgsql_raise_low_water(store, &claim->scope, err);
 	if (status >= 0 && claim->reclaim_expired)
 		status = claim_expired(claiming, err);
 	if (status >= 0 && batch->count == 0 && batch->dead_letter_count == 0)
@@ -334,13 +334,13 @@ static int run_both(struct settling_and_claiming *both, const struct pr_policy *
 	if (status >= 0 && table->lanes && claim->reclaim_expired)
 		status = pr_pgsql_check_lease_kind(store, &lost, err);
 	if (status >= 0 && table->lanes)
-		status = pr_pgsql_raise_low_water(store, table, &claim->scope, err);
+		status = pr_pgsql_raise_low_water(store, &claim->scope, err);
 	if (status >= 0)
 		status = pr_pgsql_begin_settling(store, table, policy, &both->settling, err);
 	if (status >= 0)
 		status = add_next_claim(both, err);
 	if (status >= 0)
-		status = pr_pgsql_run_all(store, table, both->settling.steps, both->settling.count,
+		status = pr_pgsql_run_all(store, both->settling.steps, both->settling.count,
 					  "settling and claiming messages", err);
 	return status < 0 ? status : read_settle_and_claim(both, err);
 }

@@ -221,9 +221,8 @@ int pr_pgsql_run_path(const struct pgsql_claiming *claiming, struct pgsql_path_c
 	int status = pr_pgsql_build_path_claim(claiming, path_claim, err);
 
 	if (status >= 0) {
-		path_claim->step.result = pr_pgsql_run_step(claiming->store, claiming->table,
-							    &path_claim->step, "claiming messages",
-							    err);
+		path_claim->step.result = pr_pgsql_run_step(claiming->store, &path_claim->step,
+							    "claiming messages", err);
 		status = path_claim->step.result ? pr_pgsql_add_to_batch(claiming, path_claim, err)
 						 : err->status;
 	}

@@ -49,8 +49,8 @@ struct arriving {
 	struct pr_incoming_event *incoming_events;
 	size_t count;
 	int *dispositions; /* what each was written as; KNOWN: not at all */
-	bool *known; /* which of them were known before the last try */
-	size_t *run; /* for which of them the statement is run */
+	bool *known;	   /* which of them were known before the last try */
+	size_t *run;	   /* for which of them the statement is run */
 	struct pr_statement_parameters *events;
 	struct pgsql_running running;
 	size_t at; /* whose fault it was */
@@ -135,7 +135,7 @@ static struct pgsql_step insert_step(struct pgsql_store *store, const struct arr
 /* Writes them; leaves the transaction open if some arrive done. */
 static int insert_events(struct pgsql_store *store, struct arriving *arriving, struct pr_err *err)
 {
-	struct pgsql_params params = { 0 }, no_params = { 0 };
+	struct pgsql_params params = { 0 };
 	struct pgsql_step steps[4], *insert;
 	bool in_order = arriving->done && arriving->order != PR_ORDER_NONE;
 	size_t count = 0;
@@ -144,20 +144,14 @@ static int insert_events(struct pgsql_store *store, struct arriving *arriving, s
 	if (status < 0)
 		return status;
 	if (arriving->done)
-		steps[count++] = pr_pgsql_begin;
-	/* Keys are looked for by their index, whatever the statistics say; the statement's plan is its own. */
+		steps[count++] = pr_sql_step(&pr_sql_begin, NULL);
 	if (in_order)
-		steps[count++] = (struct pgsql_step){ .slot = PG_SET_SCANS,
-						      .sql = "SET LOCAL enable_seqscan = off",
-						      .params = &no_params };
+		steps[count++] = pr_sql_step(&pr_sql_avoid_seqscan, NULL);
 	insert = &steps[count++];
 	*insert = insert_step(store, arriving, in_order, &params);
 	if (in_order)
-		steps[count++] = (struct pgsql_step){ .slot = PG_RESET_SCANS,
-						      .sql = "SET LOCAL enable_seqscan TO DEFAULT",
-						      .params = &no_params };
-	status = pr_pgsql_run_all(store, &pr_table_inbox, steps, count, pr_sql_inbox_insert.doing,
-				  err);
+		steps[count++] = pr_sql_step(&pr_sql_allow_seqscan, NULL);
+	status = pr_pgsql_run_all(store, steps, count, pr_sql_inbox_insert.doing, err);
 	if (status == POSTROOM_DATABASE && is_refused(err)) {
 		status = err->status = POSTROOM_TX_ABORTED;
 		arriving->at = 0;
@@ -202,7 +196,7 @@ static bool must_rescan(const struct arriving *arriving)
 }
 
 static int insert_events_in_order(struct pgsql_store *store, struct arriving *arriving,
-			       struct pr_err *err)
+				  struct pr_err *err)
 {
 	int status = insert_events(store, arriving, err);
 
@@ -235,7 +229,8 @@ static int run_statement(struct pgsql_store *store, struct arriving *arriving, s
 	return status;
 }
 
-static int insert_once_more(struct pgsql_store *store, struct arriving *arriving, struct pr_err *err)
+static int insert_once_more(struct pgsql_store *store, struct arriving *arriving,
+			    struct pr_err *err)
 {
 	int status;
 
@@ -253,7 +248,7 @@ static int insert_once_more(struct pgsql_store *store, struct arriving *arriving
 }
 
 static int insert_all(struct pgsql_store *store, struct arriving *arriving, size_t *ret_at,
-		       struct pr_err *err)
+		      struct pr_err *err)
 {
 	struct pgsql_running *running = &arriving->running;
 	int status, tries = 0;
@@ -302,7 +297,7 @@ int pr_pgsql_inbox_insert(struct postroom_store *base, const struct pr_inbox_ins
 	for (size_t i = 0; status >= 0 && i < count; i++) {
 		incoming_events[i].duplicate = arriving.dispositions[i] == KNOWN;
 		incoming_events[i].waits = incoming_events[i].how == PR_INSERT_COMPLETED &&
-				    arriving.dispositions[i] == PR_INSERT_PENDING;
+					   arriving.dispositions[i] == PR_INSERT_PENDING;
 	}
 	free(arriving.dispositions);
 	free(arriving.known);

@@ -121,12 +121,12 @@ static const struct pgsql_sql *bind_fast(const struct pgsql_claiming *claiming, 
 	const struct pr_claim *claim = claiming->claim;
 	struct pgsql_store *store = claiming->store;
 
-	pr_sql_bind_claim_lanes_fast(&path_claim->params, claim->scope.ns, path_claim->topic,
-				     claim->scope.tenant_id, path_claim->limit, claim->max_attempts,
-				     store->base.worker, claim->lease_ms, pr_pgsql_max_bytes(claim),
-				     claim->block && !claim->unordered, store->low_water.data,
-				     store->passed.len > 0 ? store->passed.data : NULL, lowest, choose_lanes(store, true),
-				     pr_pgsql_scope_low_water_lanes(store, &claim->scope));
+	pr_sql_bind_claim_lanes_fast(
+		&path_claim->params, claim->scope.ns, path_claim->topic, claim->scope.tenant_id,
+		path_claim->limit, claim->max_attempts, store->base.worker, claim->lease_ms,
+		pr_pgsql_max_bytes(claim), claim->block && !claim->unordered, store->low_water.data,
+		store->passed.len > 0 ? store->passed.data : NULL, lowest,
+		choose_lanes(store, true), pr_pgsql_scope_low_water_lanes(store, &claim->scope));
 	return &pr_sql_claim_lanes_fast;
 }
 
@@ -136,8 +136,7 @@ static const struct pgsql_sql *bind_fast(const struct pgsql_claiming *claiming, 
 		path_claim->limit, claim->max_attempts, store->base.worker, claim->lease_ms
 #define LANES_TO_READ                                                                              \
 	path_claim->resume_seqs.data, path_claim->resume_epochs.data, pr_pgsql_max_bytes(claim),   \
-		claim->block && !claim->unordered,                                                 \
-		from_resume ? store->head_snapshot.data : NULL,                                    \
+		claim->block && !claim->unordered, from_resume ? store->head_snapshot.data : NULL, \
 		choose_lanes(store, !from_resume), choose_quota(store, path_claim->limit),         \
 		store->lanes_wanted, pr_pgsql_scope_low_water_lanes(store, &claim->scope)
 
@@ -232,7 +231,7 @@ void pr_pgsql_learn_lanes(struct pgsql_store *store, const struct pgsql_path_cla
 	learn_heads(store, result);
 	if (PQntuples(result) > 0)
 		blockers = *PQgetvalue(result, 0, PG_COL_BLOCKERS);
-	store->blocked = blockers && path_claim->step.named != &pr_sql_claim_lanes;
+	store->blocked = blockers && path_claim->step.sql != &pr_sql_claim_lanes;
 	if (blockers)
 		store->blockers_until_us = pr_mono_us() + BLOCKERS_US;
 	if (store->kind == PR_LEASE_LANE)

@@ -62,51 +62,6 @@
 #define OWN_SHARE 50
 #define LATE_US 1000000
 
-/*
- * $4 and $5: where they are now; $6 and $7: where they may rise to. Near: of a lane whose first
- * messages are all for others, nothing is known yet.
- */
-#define OWN_NEAR(fresh, settle_and_claim)                                                          \
-	"SELECT ARRAY(SELECT (SELECT seq FROM (SELECT seq, (" PG_SCOPE ") AS ours "                \
-	"FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = l.lane AND " fresh                 \
-	" AND o.seq >= ($5::bigint[])[l.lane] AND o.seq <= $6::bigint "                            \
-	"ORDER BY o.seq LIMIT 100) AS o WHERE ours LIMIT 1) "                                      \
-	"FROM generate_series(1, 64) AS l(lane) ORDER BY l.lane), " settle_and_claim
-
-/* Of those lanes: $4, what is known of the others; $5 and $6 as above. */
-#define OWN_FAR(fresh)                                                                             \
-	"SELECT ARRAY(SELECT coalesce(($4::bigint[])[l.lane], f.seq, $6::bigint + 1) "             \
-	"FROM generate_series(1, 64) AS l(lane) LEFT JOIN (SELECT " PG_LANE_OF("o.") " AS lane, min(o.seq) AS seq " \
-	"FROM {schema}{table} AS o WHERE " PG_LANE_OF("o.") " = ANY (ARRAY(SELECT n::smallint "    \
-	"FROM generate_series(1, 64) AS n WHERE ($4::bigint[])[n] IS NULL)) AND " fresh            \
-	" AND o.seq >= (SELECT min(floor) FROM unnest($5::bigint[]) AS floor) "                    \
-	"AND o.seq >= ($5::bigint[])[" PG_LANE_OF("o.") "::int] AND o.seq <= $6::bigint AND " PG_SCOPE \
-	"GROUP BY 1) AS f ON f.lane = l.lane ORDER BY l.lane)"
-
-#define IN_LANE "o.status = 'pending' AND o.state = 'ready'"
-#define WITH_KEY IN_LANE " AND o.key IS NOT NULL"
-
-static const struct scope_low_water {
-	enum pgsql_slot near_slot, far_slot;
-	const char *near_sql, *far_sql;
-} own_by[] = {
-	[PR_LEASE_ROW] = {
-		PG_OWN_NEAR_ROW, PG_OWN_FAR_ROW,
-		OWN_NEAR(WITH_KEY,
-			 "coalesce((SELECT (extract(epoch FROM next_attempt_at) * 1000000)::bigint "
-			 "FROM {schema}{table} WHERE status = 'pending' AND state = 'ready' AND key IS NULL "
-			 "AND next_attempt_at >= " PG_SCOPE_LOW_WATER " AND next_attempt_at <= "
-			 "timestamptz 'epoch' + $7::bigint * interval '1 microsecond' AND " PG_SCOPE
-			 "ORDER BY next_attempt_at, seq LIMIT 1), $7::bigint)"),
-		OWN_FAR(WITH_KEY),
-	},
-	[PR_LEASE_LANE] = {
-		PG_OWN_NEAR_LANE, PG_OWN_FAR_LANE,
-		OWN_NEAR(IN_LANE, "greatest($4::bigint, $7::bigint)"),
-		OWN_FAR(IN_LANE),
-	},
-};
-
 static bool has_scope_low_water(const struct pgsql_store *store, const struct pr_scope *scope)
 {
 	return store->scope_low_water.len > 0 && store->scope_low_water_kind == store->kind &&
@@ -148,33 +103,35 @@ static bool restart_proof(struct pgsql_store *store, const struct pr_scope *scop
 }
 
 /* known: of the lanes that were found near; NULL: looks near. */
-static PGresult *find_scope_low_water(struct pgsql_store *store, const struct pr_table *table,
-		      const struct pr_scope *scope, const char *known, struct pr_err *err)
+static PGresult *find_scope_low_water(struct pgsql_store *store, const struct pr_scope *scope,
+				      const char *known, struct pr_err *err)
 {
-	static const char doing[] = "looking how far the outbox is empty";
-	const struct scope_low_water *scope_low_water = &own_by[store->kind];
+	bool by_row = store->kind == PR_LEASE_ROW;
 	PR_CLEANUP_BUF struct pr_buf pattern = { 0 };
 	struct pgsql_params params = { 0 };
+	const char *topic = pr_pgsql_pattern(scope->topic, &pattern),
+		   *marks = store->scope_low_water.data;
 
-	if (!pr_pgsql_add_scope(&params, scope, &pattern)) {
+	if (pattern.failed) {
 		pr_err_nomem(err);
 		return NULL;
 	}
-	if (known)
-		pr_pgsql_text(&params, known);
-	else
-		pr_pgsql_number(&params, store->scope_low_water_us);
-	pr_pgsql_text(&params, store->scope_low_water.data);
-	pr_pgsql_number(&params, store->proven_seq);
-	if (known)
-		return pr_pgsql_run_by_page(store, scope_low_water->far_slot, table, scope_low_water->far_sql, &params, doing,
-					    err);
-	pr_pgsql_number(&params, store->proven_us - LATE_US);
-	return pr_pgsql_run(store, scope_low_water->near_slot, table, scope_low_water->near_sql, &params, false, doing, err);
+	if (!known) {
+		/* Both statements have the same parameters. */
+		pr_sql_bind_scope_near_row(&params, scope->ns, topic, scope->tenant_id,
+					   store->scope_low_water_us, marks, store->proven_seq,
+					   store->proven_us - LATE_US);
+		return pr_sql_run(store, by_row ? &pr_sql_scope_near_row : &pr_sql_scope_near_lane,
+				  &params, err);
+	}
+	pr_sql_bind_scope_far_row(&params, scope->ns, topic, scope->tenant_id, known, marks,
+				  store->proven_seq);
+	return pr_sql_run_by_page(store, by_row ? &pr_sql_scope_far_row : &pr_sql_scope_far_lane,
+				  &params, err);
 }
 
-static int raise_scope_low_water(struct pgsql_store *store, const struct pr_table *table,
-		     const struct pr_scope *scope, struct pr_err *err)
+static int raise_scope_low_water(struct pgsql_store *store, const struct pr_scope *scope,
+				 struct pr_err *err)
 {
 	int64_t begun_us = pr_mono_us();
 	bool anew = !has_scope_low_water(store, scope) || pr_pgsql_low_water_is_stale(store, scope);
@@ -183,12 +140,12 @@ static int raise_scope_low_water(struct pgsql_store *store, const struct pr_tabl
 
 	if (anew && !restart_proof(store, scope))
 		return pr_err_nomem(err);
-	near = find_scope_low_water(store, table, scope, NULL, err);
+	near = find_scope_low_water(store, scope, NULL, err);
 	if (!near)
 		return err->status;
 	found = PQgetvalue(near, 0, 0);
 	if (strstr(found, "NULL")) {
-		far = find_scope_low_water(store, table, scope, found, err);
+		far = find_scope_low_water(store, scope, found, err);
 		if (!far)
 			return err->status;
 		found = PQgetvalue(far, 0, 0);
@@ -208,13 +165,12 @@ static bool claims_all(const struct pgsql_store *store, const struct pr_scope *s
 }
 
 /* All who wrote messages at that moment are done. */
-static int raise_proven(struct pgsql_store *store, const struct pr_table *table,
-		    const struct pr_scope *scope, struct pr_err *err)
+static int raise_proven(struct pgsql_store *store, const struct pr_scope *scope, struct pr_err *err)
 {
 	store->since_raised = 0;
 	store->proven_seq = store->low_water_seq;
 	store->proven_us = store->low_water_us;
-	return claims_all(store, scope) ? POSTROOM_OK : raise_scope_low_water(store, table, scope, err);
+	return claims_all(store, scope) ? POSTROOM_OK : raise_scope_low_water(store, scope, err);
 }
 
 enum { COL_SEQ, COL_US, COL_HOLDERS, COL_LASTING, COL_PASSED };
@@ -226,7 +182,8 @@ static void remember_holders(struct pr_buf *holders, const PGresult *writers)
 }
 
 /* passed: open transactions that the marks may rise past: xid8[]. */
-static int raise_lanes(struct pgsql_store *store, int64_t seq, const char *passed, struct pr_err *err)
+static int raise_lanes(struct pgsql_store *store, int64_t seq, const char *passed,
+		       struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *result = NULL;
 	struct pgsql_params params = { 0 };
@@ -240,8 +197,8 @@ static int raise_lanes(struct pgsql_store *store, int64_t seq, const char *passe
 }
 
 /* patient: rather than past a transaction that may end in a moment, the marks rise later. */
-static int raise_past_open(struct pgsql_store *store, const PGresult *writers, bool no_holder, bool patient,
-			   struct pr_err *err)
+static int raise_past_open(struct pgsql_store *store, const PGresult *writers, bool no_holder,
+			   bool patient, struct pr_err *err)
 {
 	int64_t seq = atoll(PQgetvalue(writers, 0, COL_SEQ));
 	const char *passed = PQgetvalue(writers, 0, COL_PASSED);
@@ -260,8 +217,8 @@ static int raise_past_open(struct pgsql_store *store, const PGresult *writers, b
 }
 
 /* Asks once; *ret_lasting: some of those who wrote when it was asked before still do. */
-static int raise_if_proven(struct pgsql_store *store, const struct pr_table *table,
-			   const struct pr_scope *scope, bool patient, bool *ret_lasting, struct pr_err *err)
+static int raise_if_proven(struct pgsql_store *store, const struct pr_scope *scope, bool patient,
+			   bool *ret_lasting, struct pr_err *err)
 {
 	PR_CLEANUP_RESULT PGresult *writers = NULL;
 	struct pgsql_params params = { 0 };
@@ -269,7 +226,8 @@ static int raise_if_proven(struct pgsql_store *store, const struct pr_table *tab
 	int status = POSTROOM_OK;
 
 	pr_sql_bind_lock_holders(&params, asked ? store->holders.data : "{}",
-				 store->passing_seq > 0 ? store->passing_holders.data : "{}", PASSED_MAX);
+				 store->passing_seq > 0 ? store->passing_holders.data : "{}",
+				 PASSED_MAX);
 	writers = pr_sql_run(store, &pr_sql_lock_holders, &params, err);
 	if (!writers)
 		return err->status;
@@ -281,11 +239,11 @@ static int raise_if_proven(struct pgsql_store *store, const struct pr_table *tab
 	if (status < 0 || (*ret_lasting && asked))
 		return status;
 	if (asked && !no_holder)
-		status = raise_proven(store, table, scope, err);
+		status = raise_proven(store, scope, err);
 	store->low_water_seq = atoll(PQgetvalue(writers, 0, COL_SEQ));
 	store->low_water_us = atoll(PQgetvalue(writers, 0, COL_US));
 	if (no_holder)
-		status = raise_proven(store, table, scope, err);
+		status = raise_proven(store, scope, err);
 	remember_holders(&store->holders, writers);
 	return store->holders.failed ? pr_err_nomem(err) : status;
 }
@@ -301,27 +259,30 @@ void pr_pgsql_note_passed_ended(struct pgsql_store *store, bool ended)
 /* There may be much for others in the way of the first look. */
 static bool is_first_scan(const struct pgsql_store *store, const struct pr_scope *scope)
 {
-	return (store->rules.count > 0 || !pr_scope_is_all(scope)) && !has_scope_low_water(store, scope);
+	return (store->rules.count > 0 || !pr_scope_is_all(scope)) &&
+	       !has_scope_low_water(store, scope);
 }
 
-int pr_pgsql_raise_low_water(struct pgsql_store *store, const struct pr_table *table,
-			  const struct pr_scope *scope, struct pr_err *err)
+int pr_pgsql_raise_low_water(struct pgsql_store *store, const struct pr_scope *scope,
+			     struct pr_err *err)
 {
 	bool lasting;
 	int status;
 
 	/* The mark of the last scan stays valid while a long transaction writes: it can be found again. */
-	if (pr_pgsql_low_water_is_stale(store, scope) && raise_scope_low_water(store, table, scope, err) < 0)
+	if (pr_pgsql_low_water_is_stale(store, scope) &&
+	    raise_scope_low_water(store, scope, err) < 0)
 		return err->status;
 	if (pr_mono_us() < store->raise_due_us ||
 	    (store->scan_us < SLOW_SCAN_US && store->since_raised < RAISE_AFTER &&
 	     !store->passed_ended && !is_first_scan(store, scope)))
 		return POSTROOM_OK;
-	status = raise_if_proven(store, table, scope, store->scan_us == 0, &lasting, err);
+	status = raise_if_proven(store, scope, store->scan_us == 0, &lasting, err);
 	/* Nearly all who write are done in a moment, which the first look is worth. */
-	for (int tries = 0; tries < FIRST_TRIES && status >= 0 && lasting && store->scan_us == 0; tries++) {
+	for (int tries = 0; tries < FIRST_TRIES && status >= 0 && lasting && store->scan_us == 0;
+	     tries++) {
 		pr_stop_wait(store->stop, FIRST_TRY_MS);
-		status = raise_if_proven(store, table, scope, tries < FIRST_TRIES - 1, &lasting, err);
+		status = raise_if_proven(store, scope, tries < FIRST_TRIES - 1, &lasting, err);
 	}
 	return status;
 }

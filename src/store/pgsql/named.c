@@ -8,8 +8,7 @@ struct pgsql_step pr_sql_step(const struct pgsql_sql *sql, struct pgsql_params *
 {
 	static struct pgsql_params none;
 
-	return (struct pgsql_step){ .named = sql,
-				    .sql = sql->text,
+	return (struct pgsql_step){ .sql = sql,
 				    .params = params ? params : &none,
 				    .binary = sql->binary };
 }
@@ -36,7 +35,7 @@ PGresult *pr_sql_run(struct pgsql_store *store, const struct pgsql_sql *sql,
 
 	if (!sql->prepared)
 		return run_text(store, sql, sql->text, step.params, err);
-	return pr_pgsql_run_step(store, sql->table, &step, sql->doing, err);
+	return pr_pgsql_run_step(store, &step, sql->doing, err);
 }
 
 bool pr_sql_run_by_row(struct pgsql_store *store, const struct pgsql_sql *sql,
@@ -44,7 +43,7 @@ bool pr_sql_run_by_row(struct pgsql_store *store, const struct pgsql_sql *sql,
 {
 	struct pgsql_step step = pr_sql_step(sql, params);
 
-	return pr_pgsql_run_step_by_row(store, sql->table, &step, sql->doing, err);
+	return pr_pgsql_run_step_by_row(store, &step, sql->doing, err);
 }
 
 PGresult *pr_sql_run_by_page(struct pgsql_store *store, const struct pgsql_sql *sql,
@@ -53,7 +52,7 @@ PGresult *pr_sql_run_by_page(struct pgsql_store *store, const struct pgsql_sql *
 	struct pgsql_step steps[] = { pr_sql_step(&pr_sql_read_by_page, NULL),
 				      pr_sql_step(sql, params) };
 
-	if (pr_pgsql_run_all(store, sql->table, steps, 2, sql->doing, err) < 0)
+	if (pr_pgsql_run_all(store, steps, 2, sql->doing, err) < 0)
 		return NULL;
 	PQclear(steps[0].result);
 	return steps[1].result;

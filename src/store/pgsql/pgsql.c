@@ -22,11 +22,9 @@ static void close_store(struct postroom_store *base)
 	if (store->box)
 		store->box->ops->free(store->box);
 	PQfinish(store->conn);
-	for (size_t i = 0; i < 2 * PG_SLOTS; i++)
-		free(store->slots[i / PG_SLOTS][i % PG_SLOTS].sql);
-	for (size_t i = 0; store->named && i < pr_sql_count; i++)
-		free(store->named[i].sql);
-	free(store->named);
+	for (size_t i = 0; store->prepared && i < pr_sql_count; i++)
+		free(store->prepared[i].text);
+	free(store->prepared);
 	free(store->statement);
 	for (size_t i = 0; i < sizeof(store->arrays) / sizeof(store->arrays[0]); i++)
 		pr_buf_release(&store->arrays[i]);
@@ -60,8 +58,8 @@ static int open_store(const struct pr_store_config *config, struct postroom_stor
 	store->rules = config->rules;
 	pr_url_redact(config->url, store->shown, sizeof(store->shown));
 	store->url = strdup(config->url);
-	store->named = calloc(pr_sql_count, sizeof(*store->named));
-	status = store->url && store->named ? pr_pgsql_connect(store, config, err) :
+	store->prepared = calloc(pr_sql_count, sizeof(*store->prepared));
+	status = store->url && store->prepared ? pr_pgsql_connect(store, config, err) :
 					      pr_err_nomem(err);
 	if (status < 0) {
 		close_store(&store->base);

@@ -8,18 +8,6 @@
 
 #include <libpq-fe.h>
 
-/* The statements of low_water.c, and BEGIN: those that are not in sql/. */
-enum pgsql_slot {
-	PG_OWN_NEAR_ROW,
-	PG_OWN_NEAR_LANE,
-	PG_OWN_FAR_ROW,
-	PG_OWN_FAR_LANE,
-	PG_BEGIN,
-	PG_SET_SCANS,
-	PG_RESET_SCANS,
-	PG_SLOTS
-};
-
 /* See settle.c. */
 #define PG_SETTLE_ARRAYS 23
 
@@ -38,79 +26,84 @@ enum pgsql_path {
 
 struct pgsql_path_state {
 	int64_t head_due_us; /* when to read the index from its head again */
-	int skip;	     /* the path was empty: number of claims that skip it while other paths are not empty */
-	bool busy;	     /* the last batch was full */
-	bool from_resume;	     /* and was read from the resume position */
+	int skip; /* the path was empty: number of claims that skip it while other paths are not empty */
+	bool busy;	  /* the last batch was full */
+	bool from_resume; /* and was read from the resume position */
 };
 
 struct pgsql_store {
 	struct postroom_store base;
 	PGconn *conn;
 	char *url;
-	char shown[200];   /* the URL without its password */
-	char schema[140];  /* quoted, with its dot */
-	bool pooled;	   /* behind a pooler: the session has no state of ours */
-	bool by_index;	   /* see pr_pgsql_force_index_scans() */
-	const struct pr_table *listening; /* the table whose channel this connection listens on; NULL: none */
-	bool notified;	   /* a notification was received and is not yet acted on */
-	int64_t announced; /* the value of our last announcement: see wait.c */
-	int64_t answer_ms; /* timeout of a reply; 0: none */
+	char shown[200];  /* the URL without its password */
+	char schema[140]; /* quoted, with its dot */
+	bool pooled;	  /* behind a pooler: the session has no state of ours */
+	bool by_index;	  /* see pr_pgsql_force_index_scans() */
+	const struct pr_table
+		*listening; /* the table whose channel this connection listens on; NULL: none */
+	bool notified;	    /* a notification was received and is not yet acted on */
+	int64_t announced;  /* the value of our last announcement: see wait.c */
+	int64_t answer_ms;  /* timeout of a reply; 0: none */
 	const struct pr_stop *stop;
 	struct pr_watchdog *watchdog;
 	struct pr_rules rules;
 	postroom_box *box;
 	/* See claim.c. */
 	struct pgsql_path_state path_state[PG_ROTATING_PATHS];
-	enum pgsql_path first_path;     /* the path that the next claim reads first */
-	int64_t resume_us, resume_seq[PG_LANES + 1]; /* resume positions, after the last row claimed: of unkeyed rows, and of each lane */
-	size_t message_bytes;	      /* size of typical messages; 0: unknown */
+	enum pgsql_path first_path; /* the path that the next claim reads first */
+	int64_t resume_us,
+		resume_seq
+			[PG_LANES +
+			 1]; /* resume positions, after the last row claimed: of unkeyed rows, and of each lane */
+	size_t message_bytes; /* size of typical messages; 0: unknown */
 	/* See lane.c. */
 	bool lease_kind_known;
 	int64_t epochs[PG_LANES + 1]; /* epochs of the lanes at their resume positions */
 	struct pr_buf head_snapshot;  /* the snapshot that read the lanes from their heads */
 	bool none_expired;	      /* at the last scan of the lanes */
-	enum pr_lease_kind kind; /* the lease kind at the last check */
-	struct pr_buf lanes;	 /* lanes of the last batch, or lanes to claim from */
-	int64_t lanes_wanted;	 /* how many lanes fill a batch */
-	bool many_keys;		 /* the last batch was full and had many keys */
-	size_t in_flight;	 /* messages claimed by lanes and not settled yet */
-	bool no_blockers;		 /* the last scan claimed every row that it found */
-	bool fast_path;		 /* and found few rows */
-	bool blocked;		 /* blockers exist that the last scan did not check, or more rows than fit */
-	int64_t blockers_until_us;	 /* until then there may be blockers; then check again */
-	struct pr_buf low_water;	 /* where scans of the lanes started at the last scan: bigint[] */
-	struct pr_buf passed;	 /* open transactions that these marks have passed: xid8[] */
+	enum pr_lease_kind kind;      /* the lease kind at the last check */
+	struct pr_buf lanes;	      /* lanes of the last batch, or lanes to claim from */
+	int64_t lanes_wanted;	      /* how many lanes fill a batch */
+	bool many_keys;		      /* the last batch was full and had many keys */
+	size_t in_flight;	      /* messages claimed by lanes and not settled yet */
+	bool no_blockers;	      /* the last scan claimed every row that it found */
+	bool fast_path;		      /* and found few rows */
+	bool blocked; /* blockers exist that the last scan did not check, or more rows than fit */
+	int64_t blockers_until_us; /* until then there may be blockers; then check again */
+	struct pr_buf low_water;   /* where scans of the lanes started at the last scan: bigint[] */
+	struct pr_buf passed;	   /* open transactions that these marks have passed: xid8[] */
 	/* See low_water.c. */
-	int64_t scan_us;	 /* duration of the last scan of all lanes */
-	size_t since_raised;	 /* messages claimed from lanes since the low-water marks were last raised */
+	int64_t scan_us; /* duration of the last scan of all lanes */
+	size_t since_raised; /* messages claimed from lanes since the low-water marks were last raised */
 	int64_t raise_due_us;
 	int64_t lower_due_us;
-	int64_t lanes_checked_below;	 /* number of lanes that were checked below their low-water mark */
-	int64_t low_water_seq, low_water_us; /* where the marks may rise to once all holders have ended: lanes, the rest */
+	int64_t lanes_checked_below; /* number of lanes that were checked below their low-water mark */
+	int64_t low_water_seq,
+		low_water_us; /* where the marks may rise to once all holders have ended: lanes, the rest */
 	int64_t proven_seq, proven_us; /* where they have risen to */
-	struct pr_buf holders;	 /* transactions that were writing messages when that was the last seq: text[] */
-	int64_t passing_seq;	 /* where the marks of the lanes may rise to, past those of */
+	struct pr_buf
+		holders; /* transactions that were writing messages when that was the last seq: text[] */
+	int64_t passing_seq;	       /* where the marks of the lanes may rise to, past those of */
 	struct pr_buf passing_holders; /* that have an id: text[] */
-	bool passed_ended;	 /* scans start below the marks of the lanes, because one that was passed has ended */
-	struct pr_buf scope;	 /* scope that has low-water marks of its own in this store */
-	struct pr_buf scope_low_water;	 /* low-water marks of the lanes for this scope: bigint[] */
-	int64_t scope_low_water_us;		 /* the same for unkeyed rows */
-	int64_t scope_low_water_until_us;	 /* when to find them again */
+	bool passed_ended; /* scans start below the marks of the lanes, because one that was passed has ended */
+	struct pr_buf scope;	       /* scope that has low-water marks of its own in this store */
+	struct pr_buf scope_low_water; /* low-water marks of the lanes for this scope: bigint[] */
+	int64_t scope_low_water_us;    /* the same for unkeyed rows */
+	int64_t scope_low_water_until_us; /* when to find them again */
 	enum pr_lease_kind scope_low_water_kind;
 	/* See settle.c. */
 	struct pr_buf arrays[PG_SETTLE_ARRAYS];
 	struct pgsql_prepared {
-		char *sql;
+		char *text;
 		bool prepared;
-	} slots[2][PG_SLOTS]; /* of the outbox, of the inbox */
-	struct pgsql_prepared *named; /* the statements of sql/: see named.h */
+	} * prepared; /* the statements of sql/: see named.h */
 	/* Up to which attempt attempts were purged: see attempts.c. */
 	struct pr_buf purged_handler, purged_id;
 	int64_t purged_seq;
 	/* See statement.c. */
 	int64_t statement_ms; /* its timeout; 0: none */
-	char *statement;     /* the user's statement, as prepared */
-	unsigned statements; /* number of names used */
+	char *statement;      /* the user's statement, as prepared */
+	unsigned statements;  /* number of names used */
 };
 
 static inline struct pgsql_store *pgsql_store(struct postroom_store *store)
@@ -144,38 +137,29 @@ void pr_pgsql_number(struct pgsql_params *params, int64_t value);
 /* In binary. No data is SQL's NULL. */
 void pr_pgsql_bytes(struct pgsql_params *params, struct pr_span bytes);
 
-/*
- * Runs a prepared statement, or an unprepared one. The caller clears the result. NULL: failure,
- * err is filled. binary: format of the result.
- */
-PGresult *pr_pgsql_run(struct pgsql_store *store, enum pgsql_slot slot,
-		       const struct pr_table *table, const char *sql, struct pgsql_params *params,
-		       bool binary, const char *doing, struct pr_err *err);
+/* Runs an unprepared statement. The caller clears the result. NULL: failure, err is filled. */
 PGresult *pr_pgsql_query(struct pgsql_store *store, const char *sql, struct pgsql_params *params,
 			 const char *doing, struct pr_err *err);
 
 /* One of several statements that share a round trip, a transaction and a commit. */
 struct pgsql_step {
-	const struct pgsql_sql *named; /* NULL: the slot counts */
-	enum pgsql_slot slot;
-	const char *sql;
+	const struct pgsql_sql *sql;
 	struct pgsql_params *params;
-	bool binary; /* the result */
+	bool binary;	  /* the result */
 	PGresult *result; /* the caller's to clear */
 };
 
 /* Runs one alone. */
-PGresult *pr_pgsql_run_step(struct pgsql_store *store, const struct pr_table *table,
-			    const struct pgsql_step *step, const char *doing, struct pr_err *err);
+PGresult *pr_pgsql_run_step(struct pgsql_store *store, const struct pgsql_step *step,
+			    const char *doing, struct pr_err *err);
 
 /*
  * Sends a prepared statement whose result is read row by row, in binary, so that libpq has only
  * one row in memory. pr_pgsql_await_row() returns each row, then a result without rows, then NULL.
  * It also returns NULL, with err filled, after a failure.
  */
-bool pr_pgsql_run_step_by_row(struct pgsql_store *store, const struct pr_table *table,
-			      const struct pgsql_step *step, const char *doing,
-			      struct pr_err *err);
+bool pr_pgsql_run_step_by_row(struct pgsql_store *store, const struct pgsql_step *step,
+			      const char *doing, struct pr_err *err);
 PGresult *pr_pgsql_await_row(struct pgsql_store *store, const char *doing, struct pr_err *err);
 /* After the last row or a failure (in err): makes the connection ready for the next statement. */
 int pr_pgsql_end_rows(struct pgsql_store *store, const char *doing, struct pr_err *err);
@@ -184,18 +168,11 @@ int pr_pgsql_end_rows(struct pgsql_store *store, const char *doing, struct pr_er
  * All or nothing; on failure there are no results. A transaction that the first of them
  * has begun is left as it is.
  */
-int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
-		     struct pgsql_step *steps, size_t count, const char *doing, struct pr_err *err);
+int pr_pgsql_run_all(struct pgsql_store *store, struct pgsql_step *steps, size_t count,
+		     const char *doing, struct pr_err *err);
 
-/*
- * For statements that read most of a table: reads its pages in order, each of them once. An index
- * scan would jump between distant pages. NULL: failure.
- */
 /* Of a failed transaction, too. Outside of one it does nothing. */
 void pr_pgsql_rollback(struct pgsql_store *store);
-PGresult *pr_pgsql_run_by_page(struct pgsql_store *store, enum pgsql_slot slot,
-			       const struct pr_table *table, const char *sql,
-			       struct pgsql_params *params, const char *doing, struct pr_err *err);
 
 /* Statements that share a round trip. */
 struct pgsql_pipe {
@@ -266,19 +243,29 @@ postroom_box *pr_pgsql_box(struct postroom_store *store);
 void pr_pgsql_box_disconnect(postroom_box *box);
 
 /* batch.c: behind {columns} every claim answers with these. */
-enum { PG_COL_DEAD = PR_COL_COUNT, PG_COL_LANE, PG_COL_EPOCH, PG_COL_DUE,
-       PG_COL_CTID, PG_COL_FOUND, PG_COL_SNAPSHOT, PG_COL_LOW_WATER, PG_COL_PASSED,
-       PG_COL_PASSED_ENDED, PG_COL_IS_DUE,
-       PG_COL_EXPIRED, PG_COL_BLOCKERS };
+enum {
+	PG_COL_DEAD = PR_COL_COUNT,
+	PG_COL_LANE,
+	PG_COL_EPOCH,
+	PG_COL_DUE,
+	PG_COL_CTID,
+	PG_COL_FOUND,
+	PG_COL_SNAPSHOT,
+	PG_COL_LOW_WATER,
+	PG_COL_PASSED,
+	PG_COL_PASSED_ENDED,
+	PG_COL_IS_DUE,
+	PG_COL_EXPIRED,
+	PG_COL_BLOCKERS
+};
 
 /* The batch owns the result. by_lane: the lanes have the leases. reason: of the dead letters. */
 int pr_pgsql_read_batch(const struct pr_table *table, PGresult *result, bool by_lane,
-		  const char *reason, struct postroom_batch *batch, struct pr_err *err);
+			const char *reason, struct postroom_batch *batch, struct pr_err *err);
 
 /* load.c */
 int pr_pgsql_load(struct postroom_store *store, const struct pr_table *table,
-		  postroom_delivery *item, size_t most, struct pr_arena *arena,
-		  struct pr_err *err);
+		  postroom_delivery *item, size_t most, struct pr_arena *arena, struct pr_err *err);
 
 /* claim.c */
 int pr_pgsql_settle_and_claim(struct postroom_store *store, const struct pr_table *table,
@@ -300,8 +287,8 @@ int pr_pgsql_lease_kind(struct postroom_store *store, const enum pr_lease_kind *
 			enum pr_lease_kind *ret, struct pr_err *err);
 
 /* low_water.c: both do something only when it is due. */
-int pr_pgsql_raise_low_water(struct pgsql_store *store, const struct pr_table *table,
-			  const struct pr_scope *scope, struct pr_err *err);
+int pr_pgsql_raise_low_water(struct pgsql_store *store, const struct pr_scope *scope,
+			     struct pr_err *err);
 int pr_pgsql_check_below_low_water(struct pgsql_store *store, struct pr_err *err);
 /* ended: the last scan started below the marks of the lanes, because one that they passed has ended. */
 void pr_pgsql_note_passed_ended(struct pgsql_store *store, bool ended);
@@ -323,7 +310,8 @@ void pr_pgsql_store_low_water(struct pgsql_store *store, int64_t begun_us);
 	"((CASE WHEN " o "key IS NULL THEN " o "seq ELSE hashtext(" o "key) END & 63) + 1)"
 /* Where scans of lane l start: below its mark if a transaction that was passed has ended. */
 #define PG_START_SEQ                                                                               \
-	", CASE WHEN l.passed IS NULL OR l.passed <@ " PG_OPEN " THEN l.low_water_seq ELSE least(l.low_water_seq, " \
+	", CASE WHEN l.passed IS NULL OR l.passed <@ " PG_OPEN                                     \
+	" THEN l.low_water_seq ELSE least(l.low_water_seq, "                                       \
 	"(SELECT min(p.seq) FROM unnest(l.passed, l.passed_from) AS p(xid, seq) "                  \
 	"WHERE p.xid <> ALL (" PG_OPEN "::xid8[]))) END AS start_seq"
 /* A lane as it is now: see the key of postroom_lanes. */
@@ -337,7 +325,7 @@ void pr_pgsql_store_low_water(struct pgsql_store *store, int64_t begun_us);
  * {scope_ns}, … compared with $1 to $3: namespace, pattern, tenant; NULL is any, but for the
  * handler, which is the namespace of the inbox. And the store's rules.
  */
-#define PG_SCOPE                                                                               \
+#define PG_SCOPE                                                                                   \
 	"({any_ns}{scope_ns} = $1::text) AND ($2::text IS NULL OR {scope_topic} LIKE $2) "         \
 	"AND ($3::uuid IS NULL OR {scope_tenant} = $3) {rules}"
 
@@ -382,12 +370,13 @@ struct pgsql_settling {
 	postroom_delivery *items;
 	size_t item_count;
 	enum pr_disposition *dispositions;
-	bool anyone;	 /* of any worker: the fencing token is enough */
-	size_t *order;	 /* order of the items: those with row leases first */
+	bool anyone;		/* of any worker: the fencing token is enough */
+	size_t *order;		/* order of the items: those with row leases first */
 	int64_t *settled_count; /* room for the others */
-	size_t in_flight_items;	 /* how many the lanes have */
-	const struct pgsql_sql *row_sql, *lane_sql; /* of the steps that settle or renew rows, and that settle lanes */
-	bool forget;					     /* delivered messages are deleted */
+	size_t in_flight_items; /* how many the lanes have */
+	const struct pgsql_sql *row_sql,
+		*lane_sql; /* of the steps that settle or renew rows, and that settle lanes */
+	bool forget;	   /* delivered messages are deleted */
 	struct pgsql_params params, lane_params, key_params, move_params, attempt_params;
 	struct pgsql_step steps[PG_STEPS_MAX];
 	size_t count; /* of steps */
@@ -404,13 +393,13 @@ void pr_pgsql_release_settling(struct pgsql_settling *settling);
 
 /* Unblocks messages held behind finished messages of these items' keys. */
 int pr_pgsql_unblock_keys(struct pgsql_store *store, const struct pr_table *table,
-		       const postroom_delivery *items, size_t count, struct pr_err *err);
+			  const postroom_delivery *items, size_t count, struct pr_err *err);
 /*
  * The same for all keys: a worker may have died after finishing a message, or dead letters may
  * have blocked before.
  */
 int pr_pgsql_unblock_stranded(struct pgsql_store *store, const struct pr_table *table, bool block,
-			   struct pr_err *err);
+			      struct pr_err *err);
 
 /* statement.c */
 int pr_pgsql_check_statement(struct postroom_store *store, const char *statement,
@@ -421,7 +410,8 @@ int pr_pgsql_apply(struct postroom_store *store, const char *statement,
  * Prepares the statement outside of a transaction. A statement that cannot run fails for every
  * event.
  */
-int pr_pgsql_prepare_statement(struct pgsql_store *store, const char *statement, struct pr_err *err);
+int pr_pgsql_prepare_statement(struct pgsql_store *store, const char *statement,
+			       struct pr_err *err);
 struct pgsql_running {
 	const struct pr_statement_parameters *events;
 	size_t count;
@@ -441,7 +431,6 @@ int pr_pgsql_run_statement(struct pgsql_store *store, struct pgsql_running *runn
  * statement. A statement that always loses has failed: *status is then POSTROOM_TX_ABORTED.
  */
 bool pr_pgsql_should_retry(struct pgsql_store *store, int *status, int tries, struct pr_err *err);
-extern const struct pgsql_step pr_pgsql_begin;
 
 /* inbox_insert.c */
 int pr_pgsql_inbox_insert(struct postroom_store *store, const struct pr_inbox_insert *insert,
@@ -505,7 +494,8 @@ bool pr_pgsql_kind_index(size_t i, struct pgsql_kind_index *ret);
 
 /* source.c */
 int pr_pgsql_record_sources(struct postroom_store *store, const char *handler, int64_t period_ms,
-			  const struct pr_source_position *entries, size_t count, struct pr_err *err);
+			    const struct pr_source_position *entries, size_t count,
+			    struct pr_err *err);
 int pr_pgsql_read_sources(struct postroom_store *store, const char *handler, pr_source_fn fn,
 			  void *context, int64_t *ret_us, struct pr_err *err);
 

@@ -61,7 +61,7 @@ static void read_renewed(const struct pgsql_settling *settling, const struct pgs
 {
 	bool renewed[PG_LANES + 1] = { false };
 
-	if (step->named != &pr_sql_renew_lanes) {
+	if (step->sql != &pr_sql_renew_lanes) {
 		pr_pgsql_read_settled(settling, step->result);
 		return;
 	}
@@ -81,8 +81,8 @@ int pr_pgsql_renew(struct postroom_store *base, const struct pr_table *table,
 	int status = begin_renewing(store, table, lease_ms, &settling, err);
 
 	if (status >= 0)
-		status = pr_pgsql_run_all(store, table, settling.steps, settling.count,
-					  "renewing leases", err);
+		status = pr_pgsql_run_all(store, settling.steps, settling.count, "renewing leases",
+					  err);
 	for (size_t i = 0; status >= 0 && i < settling.count; i++)
 		read_renewed(&settling, &settling.steps[i]);
 	if (status >= 0)

@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 static int fail_on_connection(struct pgsql_store *store, const PGresult *result, const char *doing,
-		struct pr_err *err)
+			      struct pr_err *err)
 {
 	return pr_pgsql_fail(store->conn, result, store->shown, doing, err);
 }
@@ -70,8 +70,9 @@ int pr_pgsql_wait_socket(struct pgsql_store *store, short events, int64_t until_
 		};
 
 		if (until_request ? pr_stop_requested(store->stop) : pr_stop_is_over(store->stop))
-			return pr_err_set(err, POSTROOM_STOPPED, "%s: stop requested while waiting for %s",
-					  doing, store->shown);
+			return pr_err_set(err, POSTROOM_STOPPED,
+					  "%s: stop requested while waiting for %s", doing,
+					  store->shown);
 		if (until_us && pr_mono_us() >= until_us)
 			return pr_err_set(err, POSTROOM_UNAVAILABLE, "%s: no answer from %s", doing,
 					  store->shown);
@@ -151,7 +152,7 @@ PGresult *pr_pgsql_await(struct pgsql_store *store, const char *doing, struct pr
 }
 
 static PGresult *check_result(struct pgsql_store *store, PGresult *result, const char *doing,
-			 struct pr_err *err)
+			      struct pr_err *err)
 {
 	ExecStatusType status = PQresultStatus(result);
 
@@ -198,7 +199,7 @@ int pr_pgsql_force_index_scans(struct pgsql_store *store, struct pr_err *err)
 
 	if (store->by_index || store->pooled)
 		return POSTROOM_OK;
-	/*
+		/*
 	 * With these settings, a plan without an index has a cost so high that JIT would compile it.
 	 * Planning for each batch takes a fifth longer. No value is looked up twice: no memoize.
 	 */
@@ -206,53 +207,34 @@ int pr_pgsql_force_index_scans(struct pgsql_store *store, struct pr_err *err)
 	"SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off; "                   \
 	"SET plan_cache_mode = force_generic_plan"
 	result = pr_pgsql_query(store,
-				PQserverVersion(store->conn) < 140000 ?
-					BY_INDEX : BY_INDEX "; SET enable_memoize = off",
+				PQserverVersion(store->conn) < 140000 ? BY_INDEX
+								      : BY_INDEX
+					"; SET enable_memoize = off",
 				NULL, "connecting", err);
 	store->by_index = result != NULL;
 	return result ? POSTROOM_OK : err->status;
 }
 
-#define NAME_SIZE 64
-
-static size_t index_of(const struct pr_table *table)
+static struct pgsql_prepared *prepared_of(struct pgsql_store *store, const struct pgsql_step *step)
 {
-	return table == &pr_table_inbox;
+	return &store->prepared[step->sql->number];
 }
 
-static struct pgsql_prepared *prepared_of(struct pgsql_store *store, const struct pr_table *table,
-					  const struct pgsql_step *step)
+static bool prepare_step(struct pgsql_store *store, const struct pgsql_step *step,
+			 const char *doing, struct pr_err *err)
 {
-	return step->named ? &store->named[step->named->number] :
-			     &store->slots[index_of(table)][step->slot];
-}
-
-static void step_name(const struct pgsql_step *step, const struct pr_table *table,
-		      char out[NAME_SIZE])
-{
-	if (step->named)
-		snprintf(out, NAME_SIZE, "%s", step->named->name);
-	else
-		snprintf(out, NAME_SIZE, "postroom_%zu_%d", index_of(table), (int)step->slot);
-}
-
-static bool prepare_step(struct pgsql_store *store, const struct pr_table *table,
-			 const struct pgsql_step *step, const char *doing, struct pr_err *err)
-{
-	struct pgsql_prepared *prepared = prepared_of(store, table, step);
+	struct pgsql_prepared *prepared = prepared_of(store, step);
 	PR_CLEANUP_RESULT PGresult *result = NULL;
-	char name[NAME_SIZE];
 
-	if (!prepared->sql)
-		prepared->sql = pr_pgsql_sql(store, step->named ? step->named->table : table, step->sql);
-	if (!prepared->sql) {
+	if (!prepared->text)
+		prepared->text = pr_pgsql_sql(store, step->sql->table, step->sql->text);
+	if (!prepared->text) {
 		pr_err_nomem(err);
 		return false;
 	}
 	if (store->pooled || prepared->prepared)
 		return true;
-	step_name(step, table, name);
-	if (!PQsendPrepare(store->conn, name, prepared->sql, 0, NULL)) {
+	if (!PQsendPrepare(store->conn, step->sql->name, prepared->text, 0, NULL)) {
 		fail_on_connection(store, NULL, doing, err);
 		return false;
 	}
@@ -261,53 +243,39 @@ static bool prepare_step(struct pgsql_store *store, const struct pr_table *table
 	return prepared->prepared;
 }
 
-static int send_prepared(struct pgsql_store *store, const struct pr_table *table,
-			 const struct pgsql_step *step)
+static int send_prepared(struct pgsql_store *store, const struct pgsql_step *step)
 {
 	const struct pgsql_params *params = step->params;
-	char name[NAME_SIZE];
 
 	if (store->pooled)
-		return PQsendQueryParams(store->conn, prepared_of(store, table, step)->sql,
-					 params->count, NULL, params->values, params->lengths,
-					 params->formats, step->binary);
-	step_name(step, table, name);
-	return PQsendQueryPrepared(store->conn, name, params->count, params->values,
+		return PQsendQueryParams(store->conn, prepared_of(store, step)->text, params->count,
+					 NULL, params->values, params->lengths, params->formats,
+					 step->binary);
+	return PQsendQueryPrepared(store->conn, step->sql->name, params->count, params->values,
 				   params->lengths, params->formats, step->binary);
 }
 
 /* In a pipeline of its own, which sets the timeouts of its transaction. */
-static PGresult *run_pooled(struct pgsql_store *store, const struct pr_table *table,
-			    struct pgsql_step step, const char *doing, struct pr_err *err)
+static PGresult *run_pooled(struct pgsql_store *store, struct pgsql_step step, const char *doing,
+			    struct pr_err *err)
 {
-	return pr_pgsql_run_all(store, table, &step, 1, doing, err) < 0 ? NULL : step.result;
+	return pr_pgsql_run_all(store, &step, 1, doing, err) < 0 ? NULL : step.result;
 }
 
-PGresult *pr_pgsql_run_step(struct pgsql_store *store, const struct pr_table *table,
-			    const struct pgsql_step *step, const char *doing, struct pr_err *err)
+PGresult *pr_pgsql_run_step(struct pgsql_store *store, const struct pgsql_step *step,
+			    const char *doing, struct pr_err *err)
 {
 	if (!require_connection(store, doing, err))
 		return NULL;
 	if (store->pooled)
-		return run_pooled(store, table, *step, doing, err);
-	if (!prepare_step(store, table, step, doing, err))
+		return run_pooled(store, *step, doing, err);
+	if (!prepare_step(store, step, doing, err))
 		return NULL;
-	if (!send_prepared(store, table, step)) {
+	if (!send_prepared(store, step)) {
 		fail_on_connection(store, NULL, doing, err);
 		return NULL;
 	}
 	return check_result(store, pr_pgsql_await(store, doing, err), doing, err);
-}
-
-PGresult *pr_pgsql_run(struct pgsql_store *store, enum pgsql_slot slot,
-		       const struct pr_table *table, const char *sql, struct pgsql_params *params,
-		       bool binary, const char *doing, struct pr_err *err)
-{
-	const struct pgsql_step step = {
-		.slot = slot, .sql = sql, .params = params, .binary = binary
-	};
-
-	return pr_pgsql_run_step(store, table, &step, doing, err);
 }
 
 /*
@@ -376,19 +344,18 @@ static bool skip_timeouts(struct pgsql_store *store, const char *doing, struct p
 	return err->status >= 0;
 }
 
-bool pr_pgsql_run_step_by_row(struct pgsql_store *store, const struct pr_table *table,
-			      const struct pgsql_step *step, const char *doing,
-			      struct pr_err *err)
+bool pr_pgsql_run_step_by_row(struct pgsql_store *store, const struct pgsql_step *step,
+			      const char *doing, struct pr_err *err)
 {
-	if (!require_connection(store, doing, err) || !prepare_step(store, table, step, doing, err))
+	if (!require_connection(store, doing, err) || !prepare_step(store, step, doing, err))
 		return false;
 	/*
 	 * In a pipeline, although it is only one: otherwise libpq would go on row by row with the
 	 * first statement of the next pipeline.
 	 */
 	PQenterPipelineMode(store->conn);
-	if ((store->pooled && !send_timeouts(store)) ||
-	    !send_prepared(store, table, step) || !PQpipelineSync(store->conn)) {
+	if ((store->pooled && !send_timeouts(store)) || !send_prepared(store, step) ||
+	    !PQpipelineSync(store->conn)) {
 		drop_connection(store, fail_on_connection(store, NULL, doing, err));
 		return false;
 	}
@@ -431,8 +398,8 @@ int pr_pgsql_end_rows(struct pgsql_store *store, const char *doing, struct pr_er
 }
 
 /* The answers of a pipeline, and what marks its end: nothing is committed without that. */
-static bool read_pipeline(struct pgsql_store *store, const struct pgsql_pipe *pipe, const char *doing,
-		    struct pr_err *err)
+static bool read_pipeline(struct pgsql_store *store, const struct pgsql_pipe *pipe,
+			  const char *doing, struct pr_err *err)
 {
 	PGresult *end;
 	bool fine = !store->pooled || end_timeouts(store, doing, err);
@@ -479,7 +446,6 @@ int pr_pgsql_pipe(struct pgsql_store *store, const struct pgsql_pipe *pipe, cons
 }
 
 struct stepping {
-	const struct pr_table *table;
 	struct pgsql_step *steps;
 	const char *doing;
 };
@@ -488,7 +454,7 @@ static bool send_step(struct pgsql_store *store, void *context, size_t i)
 {
 	const struct stepping *stepping = context;
 
-	return send_prepared(store, stepping->table, &stepping->steps[i]);
+	return send_prepared(store, &stepping->steps[i]);
 }
 
 static bool end_step(struct pgsql_store *store, void *context, size_t i, PGresult *result,
@@ -500,18 +466,19 @@ static bool end_step(struct pgsql_store *store, void *context, size_t i, PGresul
 	return stepping->steps[i].result != NULL;
 }
 
-int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
-		     struct pgsql_step *steps, size_t count, const char *doing, struct pr_err *err)
+int pr_pgsql_run_all(struct pgsql_store *store, struct pgsql_step *steps, size_t count,
+		     const char *doing, struct pr_err *err)
 {
-	struct stepping stepping = { .table = table, .steps = steps, .doing = doing };
+	struct stepping stepping = { .steps = steps, .doing = doing };
 	bool fine = require_connection(store, doing, err);
 
 	for (size_t i = 0; fine && i < count; i++)
-		fine = prepare_step(store, table, &steps[i], doing, err);
-	if (fine && pr_pgsql_pipe(store, &(struct pgsql_pipe){ .send = send_step,
-							       .answer = end_step,
-							       .context = &stepping,
-							       .count = count },
+		fine = prepare_step(store, &steps[i], doing, err);
+	if (fine && pr_pgsql_pipe(store,
+				  &(struct pgsql_pipe){ .send = send_step,
+							.answer = end_step,
+							.context = &stepping,
+							.count = count },
 				  doing, err) >= 0)
 		return POSTROOM_OK;
 	for (size_t i = 0; i < count; i++) {
@@ -519,19 +486,4 @@ int pr_pgsql_run_all(struct pgsql_store *store, const struct pr_table *table,
 		steps[i].result = NULL;
 	}
 	return err->status;
-}
-
-PGresult *pr_pgsql_run_by_page(struct pgsql_store *store, enum pgsql_slot slot,
-			       const struct pr_table *table, const char *sql,
-			       struct pgsql_params *params, const char *doing, struct pr_err *err)
-{
-	struct pgsql_step steps[] = {
-		pr_sql_step(&pr_sql_read_by_page, NULL),
-		{ .slot = slot, .sql = sql, .params = params },
-	};
-
-	if (pr_pgsql_run_all(store, table, steps, 2, doing, err) < 0)
-		return NULL;
-	PQclear(steps[0].result);
-	return steps[1].result;
 }

@@ -407,9 +407,9 @@ int pr_pgsql_end_settling(struct pgsql_store *store, struct pgsql_settling *sett
 	for (size_t i = 0; i < settling->count && status >= 0; i++) {
 		const struct pgsql_step *step = &settling->steps[i];
 
-		if (settling->row_sql && step->named == settling->row_sql)
+		if (settling->row_sql && step->sql == settling->row_sql)
 			pr_pgsql_read_settled(settling, step->result);
-		else if (settling->lane_sql && step->named == settling->lane_sql &&
+		else if (settling->lane_sql && step->sql == settling->lane_sql &&
 			 read_settled_lanes(settling, step->result) < settling->in_flight_items)
 			status = settle_moved(store, settling, err);
 	}
@@ -448,7 +448,7 @@ int pr_pgsql_settle(struct postroom_store *base, const struct pr_table *table,
 	int status = pr_pgsql_begin_settling(store, table, settle->policy, &settling, err);
 
 	if (status >= 0)
-		status = pr_pgsql_run_all(store, table, settling.steps, settling.count,
+		status = pr_pgsql_run_all(store, settling.steps, settling.count,
 					  "settling messages", err);
 	if (status >= 0)
 		status = pr_pgsql_end_settling(store, &settling, err);

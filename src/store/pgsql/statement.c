@@ -10,7 +10,8 @@
  * 4. Its own failures are distinguished from failures of the database: a lost connection or a full
  *    disk is not blamed on an event.
  */
-#include "store/pgsql/pgsql.h"
+#include "store/pgsql/settle.h"
+#include "store/pgsql/statements.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +77,10 @@ static int check_word(const char *statement, struct pr_err *err)
 			  "the handler's statement begins with \"%.*s\"; it runs inside a "
 			  "transaction and must be an INSERT, UPDATE, DELETE, MERGE, SELECT, WITH, "
 			  "VALUES or CALL",
-			  (int)(len == 0 ? 1 : len < 40 ? len : 40), at);
+			  (int)(len == 0   ? 1
+				: len < 40 ? len
+					   : 40),
+			  at);
 }
 
 static int refuse_parameter(int number, struct pr_err *err)
@@ -144,8 +148,7 @@ static int prepare_checked(struct pgsql_store *store, const char *statement, str
 	return POSTROOM_OK;
 }
 
-int pr_pgsql_check_statement(struct postroom_store *base, const char *statement,
-			     struct pr_err *err)
+int pr_pgsql_check_statement(struct postroom_store *base, const char *statement, struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
 	char *copy;
@@ -240,8 +243,8 @@ static bool send_part(struct pgsql_store *store, void *context, size_t i)
 	if (parts == 1 || i % parts == RUN)
 		return send_event(store, running, &running->events[i / parts]) &&
 		       PQsendFlushRequest(store->conn);
-	return send_command(store, i % parts == DEFER ? "SET CONSTRAINTS ALL DEFERRED" :
-							"SET CONSTRAINTS ALL IMMEDIATE");
+	return send_command(store, i % parts == DEFER ? "SET CONSTRAINTS ALL DEFERRED"
+						      : "SET CONSTRAINTS ALL IMMEDIATE");
 }
 
 static bool is_state(const PGresult *result, const char *sqlstate)
@@ -292,9 +295,9 @@ int pr_pgsql_run_statement(struct pgsql_store *store, struct pgsql_running *runn
 	}
 	running->late = false;
 	/* For all of them: who runs out of memory among the answers loses the connection. */
-	status = pr_buf_reserve(&running->json, largest + 1) ?
-			 pr_pgsql_pipe(store, &pipe, RUNNING, err) :
-			 pr_err_nomem(err);
+	status = pr_buf_reserve(&running->json, largest + 1)
+			 ? pr_pgsql_pipe(store, &pipe, RUNNING, err)
+			 : pr_err_nomem(err);
 	pr_buf_release(&running->json);
 	return status;
 }
@@ -325,9 +328,6 @@ bool pr_pgsql_should_retry(struct pgsql_store *store, int *status, int tries, st
 	return false;
 }
 
-static struct pgsql_params no_params;
-const struct pgsql_step pr_pgsql_begin = { .slot = PG_BEGIN, .sql = "BEGIN", .params = &no_params };
-
 /* Completes the job for any worker: the fencing token suffices. */
 static int complete_job(struct pgsql_store *store, postroom_delivery *job, struct pr_err *err)
 {
@@ -335,11 +335,11 @@ static int complete_job(struct pgsql_store *store, postroom_delivery *job, struc
 	struct pgsql_settling settling = { .items = job, .item_count = 1, .anyone = true };
 	int status;
 
-	pr_pgsql_add_step(&settling, pr_pgsql_begin);
+	pr_pgsql_add_step(&settling, pr_sql_step(&pr_sql_begin, NULL));
 	status = pr_pgsql_begin_settling(store, &pr_table_inbox, &policy, &settling, err);
 	if (status >= 0)
-		status = pr_pgsql_run_all(store, &pr_table_inbox, settling.steps, settling.count,
-					  "completing a job", err);
+		status = pr_pgsql_run_all(store, settling.steps, settling.count, "completing a job",
+					  err);
 	if (status >= 0)
 		status = pr_pgsql_end_settling(store, &settling, err);
 	pr_pgsql_release_settling(&settling);
@@ -366,8 +366,8 @@ static int apply_once(struct pgsql_store *store, const char *statement,
 	return status;
 }
 
-int pr_pgsql_apply(struct postroom_store *base, const char *statement,
-		   const postroom_delivery *job, struct pr_err *err)
+int pr_pgsql_apply(struct postroom_store *base, const char *statement, const postroom_delivery *job,
+		   struct pr_err *err)
 {
 	struct pgsql_store *store = pgsql_store(base);
 	int status, tries = 0;

@@ -41,7 +41,7 @@ void end_backend(struct session *eye, int pid)
 
 bool is_prepared(postroom_store *used, const struct pgsql_sql *sql)
 {
-	return pgsql_store(used)->named[sql->number].prepared;
+	return pgsql_store(used)->prepared[sql->number].prepared;
 }
 
 struct refusal refusal_of(struct session *session, const char *format, ...)

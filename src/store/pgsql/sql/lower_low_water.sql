@@ -4,7 +4,7 @@
 -- :lanes smallint[]
 WITH found AS MATERIALIZED (
 	SELECT lane, epoch, (SELECT o.seq FROM {schema}postroom_outbox AS o
-		WHERE ((CASE WHEN o.key IS NULL THEN o.seq ELSE hashtext(o.key) END & 63) + 1) = l.lane
+		WHERE {lane} = l.lane
 			AND o.status = 'pending' AND o.state = 'ready' AND o.seq < l.low_water_seq
 		ORDER BY o.seq LIMIT 1) AS low_water_seq
 	FROM unnest(:lanes) AS n CROSS JOIN LATERAL (

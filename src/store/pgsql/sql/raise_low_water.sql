@@ -15,7 +15,7 @@ WITH open AS MATERIALIZED (
 	WHERE lease = 'lane'
 ), found AS MATERIALIZED (
 	SELECT lane, epoch, coalesce((SELECT o.seq FROM {schema}postroom_outbox AS o
-		WHERE ((CASE WHEN o.key IS NULL THEN o.seq ELSE hashtext(o.key) END & 63) + 1) = l.lane
+		WHERE {lane} = l.lane
 			AND o.status = 'pending' AND o.state = 'ready' AND o.seq BETWEEN l.start_seq AND :seq
 		ORDER BY o.seq LIMIT 1), :seq + 1) AS low_water_seq,
 		nullif(passing, '{}') AS passed,

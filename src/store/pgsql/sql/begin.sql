@@ -1,0 +1,3 @@
+-- Begins the transaction of the steps behind it.
+-- doing: beginning a transaction
+BEGIN
