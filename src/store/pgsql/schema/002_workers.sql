@@ -486,6 +486,7 @@ SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
 	period interval := coalesce(lease, '30 seconds');
 	most integer := coalesce(max_messages, 100);
+	-- No row counts more attempts.
 	tries integer := least(coalesce(max_attempts, 10), 1000000);
 	scope {schema}postroom_worker_scope;
 	lanes record;
@@ -590,7 +591,7 @@ SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
 	at timestamptz := clock_timestamp();
-	tries integer := least(coalesce(max_attempts, 10), 1000000);
+	tries integer := coalesce(max_attempts, 10);
 	failed record;
 BEGIN
 	PERFORM {schema}postroom_worker_require(coalesce(retry_in, '0') BETWEEN interval '0' AND interval '3650 days',

@@ -192,6 +192,7 @@ SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
 	period interval := coalesce(lease, '30 seconds');
 	most integer := coalesce(max_jobs, 100);
+	-- No row counts more attempts.
 	tries integer := least(coalesce(max_attempts, 10), 1000000);
 	scope {schema}postroom_worker_scope;
 	leased bigint[];
@@ -278,7 +279,7 @@ SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
 	at timestamptz := clock_timestamp();
-	tries integer := least(coalesce(max_attempts, 10), 1000000);
+	tries integer := coalesce(max_attempts, 10);
 	mine bigint[];
 	failed record;
 BEGIN
