@@ -3,8 +3,8 @@
 #include "library/relay.h"
 
 #include <malloc.h>
-#include <sqlite3.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <unistd.h>
 
