@@ -10,7 +10,7 @@
 
 #define LIMIT 1000
 #define LEASE_MS 3000
-#define BEAT_MS 1000 /* a lease with heartbeats of a second, the shortest there are */
+#define BEAT_MS 1000	  /* a lease with heartbeats of a second, the shortest there are */
 #define SLOW_BEAT_MS 6000 /* of three seconds: a busy machine does not miss two of them */
 #define SHORT_MS 200
 
