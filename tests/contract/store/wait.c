@@ -85,6 +85,21 @@ struct pair {
 	void (*write)(struct session *session, pid_t sleeper);
 };
 
+/* Until producers are to notify: a sleep before that only waits for the answer of the server. */
+static void await_announcement(struct session *session, const struct pr_table *table)
+{
+	const char *deadline = table == &pr_table_inbox ? "postroom_inbox_notify_until"
+							: "postroom_notify_until";
+
+	if (backend == &backend_sqlite)
+		return;
+	while (number(session,
+		      "SELECT (last_value > extract(epoch FROM clock_timestamp()) * 1000)::int "
+		      "FROM %s",
+		      deadline) == 0)
+		usleep(1000);
+}
+
 static void run_half(void *context, int index)
 {
 	struct pair *pair = context;
@@ -101,6 +116,7 @@ static void run_half(void *context, int index)
 		postroom_store_close(mine);
 	} else {
 		CHECK(read(pair->fds[0], &sleeper, sizeof(sleeper)) == sizeof(sleeper));
+		await_announcement(session, pair->table);
 		await_sleep(sleeper);
 		pair->write(session, sleeper);
 	}
