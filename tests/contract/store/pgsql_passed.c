@@ -354,7 +354,7 @@ static void count_pages(void *context, const PGresult *notice)
 	const char *message = PQresultErrorField(notice, PG_DIAG_MESSAGE_PRIMARY), *at;
 
 	(void)context;
-	at = strstr(message, "looked AS MATERIALIZED") ? strstr(message, "Buffers: shared") : NULL;
+	at = strstr(message, "heads AS MATERIALIZED") ? strstr(message, "Buffers: shared") : NULL;
 	if (!at)
 		return;
 	claim_pages = 0;
