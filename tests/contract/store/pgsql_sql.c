@@ -155,7 +155,8 @@ static const char *signature(const char *name)
 		    "FROM pg_proc AS p, unnest(p.proargnames, coalesce(p.proallargtypes, p.proargtypes::oid[]), "
 		    "coalesce(p.proargmodes, array_fill('i'::\"char\", ARRAY[p.pronargs::int]))) "
 		    "WITH ORDINALITY AS a(name, type, mode, n) "
-		    "WHERE p.proname = '%s' AND a.mode IN ('i', 'b') GROUP BY p.oid",
+		    "WHERE p.proname = '%s' AND a.mode IN ('i', 'b') "
+		    "GROUP BY p.oid, p.pronargs, p.pronargdefaults, p.prorettype",
 		    name);
 }
 
