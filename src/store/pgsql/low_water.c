@@ -43,16 +43,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Now and then, or as soon as there is reason to think that much is passed. */
+/* Now and then, or as soon as scans probably pass much. */
 #define RAISE_AFTER 50000
 #define SLOW_SCAN_US 20000
 #define RAISE_EVERY_US 250000
-/* How long the first look waits for those who write. */
+/* How long the first scan waits for open transactions. */
 #define FIRST_TRIES 10
 #define FIRST_TRY_MS 5
 /* The row of each lane has so many ids of transactions that its mark has passed. */
 #define PASSED_MAX 16
-/* So many lanes at a time: there may be much to pass. All of them by who sweeps seldom. */
+/* So many lanes at a time, because there may be much to pass; all of them after a long pause. */
 #define LOWER_LANES 8
 #define LOWER_EVERY_US 7000000LL
 #define LOWER_SELDOM_US 20000000LL
@@ -158,13 +158,13 @@ static int raise_scope_low_water(struct pgsql_store *store, const struct pr_scop
 	return store->scope_low_water.failed ? pr_err_nomem(err) : POSTROOM_OK;
 }
 
-/* Then the lanes' floors are as good. */
+/* Then the marks of the lanes are as good. */
 static bool claims_all(const struct pgsql_store *store, const struct pr_scope *scope)
 {
 	return store->kind == PR_LEASE_LANE && store->rules.count == 0 && pr_scope_is_all(scope);
 }
 
-/* All who wrote messages at that moment are done. */
+/* All transactions that wrote messages at that moment have ended. */
 static int raise_proven(struct pgsql_store *store, const struct pr_scope *scope, struct pr_err *err)
 {
 	store->since_raised = 0;

@@ -21,7 +21,7 @@ extern const size_t pr_sql_count;
 /* Runs a statement. params may be NULL. The caller clears the result. NULL: failure, err is filled. */
 PGresult *pr_sql_run(struct pgsql_store *store, const struct pgsql_sql *sql,
 		     struct pgsql_params *params, struct pr_err *err);
-/* The same for its result row by row: see pr_pgsql_run_by_row(). */
+/* The same for its result row by row: see pr_pgsql_run_step_by_row(). */
 bool pr_sql_run_by_row(struct pgsql_store *store, const struct pgsql_sql *sql,
 		       struct pgsql_params *params, struct pr_err *err);
 /* The same for one that reads most of a table: reads its pages in order, each of them once. */

@@ -302,40 +302,9 @@ bool pr_pgsql_low_water_is_stale(const struct pgsql_store *store, const struct p
 /* They are valid again: a scan that began then found nothing below them. */
 void pr_pgsql_store_low_water(struct pgsql_store *store, int64_t begun_us);
 
-/* The transactions that are open in the statement's snapshot: xid8[], without subtransactions. */
-#define PG_OPEN "(SELECT ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot())))"
-
 /* The lane of a message of o, as the indexes have it. */
 #define PG_LANE_OF(o)                                                                              \
 	"((CASE WHEN " o "key IS NULL THEN " o "seq ELSE hashtext(" o "key) END & 63) + 1)"
-/* Where scans of lane l start: below its mark if a transaction that was passed has ended. */
-#define PG_START_SEQ                                                                               \
-	", CASE WHEN l.passed IS NULL OR l.passed <@ " PG_OPEN                                     \
-	" THEN l.low_water_seq ELSE least(l.low_water_seq, "                                       \
-	"(SELECT min(p.seq) FROM unnest(l.passed, l.passed_from) AS p(xid, seq) "                  \
-	"WHERE p.xid <> ALL (" PG_OPEN "::xid8[]))) END AS start_seq"
-/* A lane as it is now: see the key of postroom_lanes. */
-#define PG_LANE(lane) PG_LANE_AND("", lane)
-#define PG_LANE_AND(columns, lane)                                                                 \
-	"(SELECT *" columns " FROM {schema}postroom_lanes AS l WHERE l.lane = " lane               \
-	" ORDER BY l.epoch DESC LIMIT 1)"
-#define PG_ALL_LANES                                                                               \
-	"generate_series(1, 64) AS n CROSS JOIN LATERAL " PG_LANE_AND(PG_START_SEQ, "n::smallint")
-/*
- * {scope_ns}, … compared with $1 to $3: namespace, pattern, tenant; NULL is any, but for the
- * handler, which is the namespace of the inbox. And the store's rules.
- */
-#define PG_SCOPE                                                                                   \
-	"({any_ns}{scope_ns} = $1::text) AND ($2::text IS NULL OR {scope_topic} LIKE $2) "         \
-	"AND ($3::uuid IS NULL OR {scope_tenant} = $3) {rules}"
-
-/* $4 */
-#define PG_SCOPE_LOW_WATER "timestamptz 'epoch' + $4::bigint * interval '1 microsecond'"
-
-/* Adds the three; pattern must live as long as params. False: no memory. */
-bool pr_pgsql_add_scope(struct pgsql_params *params, const struct pr_scope *scope,
-			struct pr_buf *pattern);
-
 /* A time in microseconds, for answers in text. NULL is read as NULL, or as 0. */
 #define PG_TIME(column) "(extract(epoch FROM " column ") * 1000000)::bigint"
 const char *pr_pgsql_text_at(const PGresult *result, int row, int column);

@@ -43,15 +43,6 @@ const char *pr_pgsql_condition(const char *status)
 	return "";
 }
 
-bool pr_pgsql_add_scope(struct pgsql_params *params, const struct pr_scope *scope,
-			struct pr_buf *pattern)
-{
-	pr_pgsql_text(params, scope->ns);
-	pr_pgsql_text(params, pr_pgsql_pattern(scope->topic, pattern));
-	pr_pgsql_text(params, scope->tenant_id);
-	return !pattern->failed;
-}
-
 static void put_literal(void *context, const char *text, bool pattern, struct pr_buf *out)
 {
 	const struct pgsql_store *store = context;
@@ -87,11 +78,6 @@ static size_t put_table_word(struct pgsql_store *store, const struct pr_table *t
 	if (strncmp(sql, "{rules}", 7) == 0) {
 		put_rules(store, table, out);
 		return 7;
-	}
-	/* In the inbox each claim names its handler, with which the index begins. */
-	if (table && strncmp(sql, "{any_ns}", 8) == 0) {
-		pr_buf_puts(out, table->lanes ? "$1::text IS NULL OR " : "");
-		return 8;
 	}
 	return 0;
 }

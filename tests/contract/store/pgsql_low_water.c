@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TRAPS 8 and 19: looks into a lane begin at its floor or behind the last batch, and
- * miss nothing all the same.
+ * TRAPS 8 and 19: scans of a lane begin at its low-water mark or behind the last batch, and
+ * miss nothing.
  */
 #include "contract/store/pgsql.h"
 
@@ -28,7 +28,7 @@ static bool deliver(const char *wanted)
 	return found;
 }
 
-/* Busy enough for floors to be thought of, and over with it. */
+/* Busy enough for the marks to rise, and then no longer busy. */
 static void deliver_many(void)
 {
 	pgsql_store(store)->scan_us = 1000000;
@@ -39,7 +39,7 @@ static void deliver_many(void)
 	while (rows("pending") > 0);
 }
 
-/* Until the floors have been looked at so often. */
+/* Until the marks have been checked so often. */
 static void check_low_water(int times)
 {
 	while (times > 0) {
@@ -223,7 +223,7 @@ ON_ONE(C6_messages_of_other_sinks_are_skipped_once_by_row, backend_pgsql)
 	check_found_above_scope_low_water();
 }
 
-/* People may say themselves since when a message is due: a floor does not hide it for long. */
+/* People may say themselves since when a message is due: a mark does not hide it for long. */
 ON_ONE(C3_idle_relay_finds_message_older_than_low_water_mark, backend_pgsql)
 {
 	const struct pr_scope scope_low_water = { .topic = "own" };
@@ -238,7 +238,7 @@ ON_ONE(C3_idle_relay_finds_message_older_than_low_water_mark, backend_pgsql)
 	CHECK_INT(store->ops->unfinished(store, &pr_table_outbox, &claim, &unfinished, &err),
 		  POSTROOM_OK);
 	CHECK(unfinished);
-	/* Nothing was claimed meanwhile that would have looked for floors again. */
+	/* Nothing was claimed meanwhile that would have checked the marks again. */
 	pgsql_store(store)->scope_low_water_until_us = 0;
 	pgsql_store(store)->raise_due_us = INT64_MAX;
 	CHECK_INT(store->ops->wait(store, &pr_table_outbox, &scope_low_water, 20, &err),
