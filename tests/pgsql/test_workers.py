@@ -305,6 +305,26 @@ def C7_worker_takes_over_the_lanes_of_a_killed_relay(postroom, sql):
     worker.connection.close()
 
 
+def C3_messages_below_a_mark_that_passed_their_transaction_are_claimed_in_order(postroom, sql):
+    postroom.ok('lease', 'lane')
+    worker, producer = Caller(postroom.db), psycopg2.connect(postroom.db)
+    insert = "INSERT INTO postroom_outbox (topic, key, payload) VALUES ('t', 'a', %s)"
+    with producer.cursor() as cursor:
+        cursor.execute(insert, ('1',))
+        cursor.execute('SELECT pg_current_xact_id()::text')
+        xid = cursor.fetchone()[0]
+        # As a relay raises the marks beside an open producer.
+        sql("UPDATE postroom_lanes SET low_water_seq = (SELECT last_value + 1 FROM postroom_outbox_seq_seq), "
+            "passed = ARRAY[%s::xid8], passed_from = '{1}'", xid)
+        cursor.execute(insert, ('2',))
+    put(postroom, 'b3')
+    assert contents(worker.claim()) == 'b3'
+    producer.commit()
+    assert contents(worker.claim()) == 'a1 a2'
+    producer.close()
+    worker.connection.close()
+
+
 def C4_open_claim_blocks_no_other_worker_and_can_be_rolled_back(leased, caller, sql):
     put(leased, 'a1', 'a2', '-3')
     caller.connection.autocommit = False
